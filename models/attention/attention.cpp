@@ -13,7 +13,8 @@ constexpr const char* kNoRecurrentForm = "this attention kind has no recurrent f
 
 // Throws OptionError if `options` sets an option that has no effect because of the values of other options.
 void check_used(const AttentionKind& kind, const OptionValues& options) {
-  for (const UnusedOption& unused : find_unused_options(kind.options, complete_options(kind.options, options)))
+  for (const UnusedOption& unused :
+       find_unused_options(kind.options, complete_options(kind.options, options)))
     throw OptionError(unused.name, unused.reason);
 }
 

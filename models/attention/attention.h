@@ -11,7 +11,7 @@
 
 #include "core/options/options.h"
 #include "models/layers/segment_memory.h"
-#include "ops/kernels/gate_activation.h"
+#include "ops/short_conv.h"
 
 namespace tapeformer {
 

@@ -125,10 +125,7 @@ class GatedHeadGroup {
 
   template <class U>
   void load_panels(AttentionRows<const U> tensor, Order order, Chunk c, int64_t dim, PerHead<T> panels) {
-    for_each_vector(
-        rows(tensor, order, dim), c.count,
-        [panels](const U* row, int64_t head, int64_t, int64_t at, int64_t left)
-            __attribute__((always_inline)) { store(panels[head] + at, load_first(row, left)); });
+    cpu::load_panels(rows(tensor, order, dim), c.count, panels);
   }
   // Like load_panels(), and multiplies each token by its β, which load_beta() has loaded.
   void load_scaled_panels(AttentionRows<const S> tensor, Order order, Chunk c, int64_t dim,
@@ -149,10 +146,7 @@ class GatedHeadGroup {
   }
   template <class U>
   void store_panels(PerHead<T> panels, Order order, Chunk c, int64_t dim, AttentionRows<U> tensor) {
-    for_each_vector(
-        rows(tensor, order, dim), c.count,
-        [panels](U * row, int64_t head, int64_t, int64_t at, int64_t left)
-            __attribute__((always_inline)) { store_first<U>(row, load(panels[head] + at), left); });
+    cpu::store_panels(panels, c.count, rows(tensor, order, dim));
   }
   template <class U>
   void clear_padding(AttentionRows<U> tensor, int64_t dim) {
@@ -180,15 +174,6 @@ class GatedHeadGroup {
   }
   void negate(PerHead<T> panels, Chunk c) {
     map_panels(panels, shape_.dim, c, [](Vector<T> x, int64_t, int64_t, int64_t) { return -x; });
-  }
-  // Returns the dot product of the vectors of token t in two panels with `dim` elements per token.
-  static T dot_of_token(const T* a, const T* b, int64_t dim, int64_t t) {
-    Vector<T> total{};
-    for (int64_t i = 0; i < dim; i += kLanes<T>) {
-      const int64_t at = compute_panel_index<T>(t, i);
-      total += load(a + at) * load(b + at);
-    }
-    return sum(total);
   }
   // Loads u, which the forward pass has stored if tokens erase. Otherwise u is β v.
   void load_written(AttentionRows<const S> written, Order order, Chunk c) {

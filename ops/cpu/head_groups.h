@@ -6,6 +6,7 @@
 
 #include "core/threads/threads.h"
 #include "ops/cpu/arena.h"
+#include "ops/cpu/feature_map.h"
 #include "ops/cpu/outer_product_scan.h"
 
 namespace tapeformer::cpu {
@@ -34,6 +35,33 @@ struct PerHead {
   int64_t stride = 0;
   T* operator[](int64_t head) const { return data + head * stride; }
 };
+
+// Copy the first `count` tokens of `rows` to panels (ops/cpu/outer_product_scan.h), and panels to rows.
+template <class U, class T>
+void load_panels(TokenRows<const U> rows, int64_t count, PerHead<T> panels) {
+  for_each_vector(
+      rows, count,
+      [panels](const U* row, int64_t head, int64_t, int64_t at, int64_t left)
+          __attribute__((always_inline)) { store(panels[head] + at, load_first(row, left)); });
+}
+template <class U, class T>
+void store_panels(PerHead<T> panels, int64_t count, TokenRows<U> rows) {
+  for_each_vector(
+      rows, count,
+      [panels](U * row, int64_t head, int64_t, int64_t at, int64_t left)
+          __attribute__((always_inline)) { store_first<U>(row, load(panels[head] + at), left); });
+}
+
+// Returns the dot product of the elements of token t in two panels with `dim` elements per token.
+template <class T>
+T dot_of_token(const T* a, const T* b, int64_t dim, int64_t t) {
+  Vector<T> total{};
+  for (int64_t i = 0; i < dim; i += kLanes<T>) {
+    const int64_t at = compute_panel_index<T>(t, i);
+    total += load(a + at) * load(b + at);
+  }
+  return sum(total);
+}
 
 // Returns the number of heads per task that balances the work of the threads.
 inline int64_t choose_group_size(int64_t batch, int64_t heads) {

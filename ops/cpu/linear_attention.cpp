@@ -317,11 +317,7 @@ class HeadGroup {
       Scan::template run<kMode, -1>(key_value_[h], shape_.dim, shape_.value_dim,
                                     {queries_[h], dn_[h], keys_[h], result_[h]}, c.count);
     }
-    if constexpr (kMode != ScanMode::update)
-      for_each_vector(
-          rows(gv, c, shape_.value_dim), c.count,
-          [result = result_](S * row, int64_t head, int64_t, int64_t at, int64_t left)
-              __attribute__((always_inline)) { store_first<S>(row, load(result[head] + at), left); });
+    if constexpr (kMode != ScanMode::update) store_panels(result_, c.count, rows(gv, c, shape_.value_dim));
   }
 
   const LinearAttentionShape& shape_;

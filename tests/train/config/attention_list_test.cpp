@@ -34,7 +34,7 @@ TEST_CASE("a list of attention kinds has one table per kind, and its resolved co
   CHECK(config.attention.at("lsh").get<std::string>("wrap") == "none");
   const std::string text = to_toml(config);
   CHECK(contains(text, "attention = [\"linear\", \"lsh\", \"linear\"]\n"));
-  CHECK(contains(text, "\n[attention.linear]\neps = 0.5\n"));
+  CHECK(contains(text, "\n[attention.linear]\nconv = 0\nconv_activation = \"none\"\neps = 0.5\n"));
   CHECK(contains(text, "rounds = 3\nscale = \"preset\"\nwrap = \"none\"\n"));
   const Config again = load_list(folder.write("b.toml", text));
   CHECK(find_differing_keys(config, again).empty());
@@ -64,8 +64,11 @@ TEST_CASE("options of a kind are kept if a list contains the kind, and other opt
   const auto two =
       folder.write("c.toml", "extends = \"b.toml\"\n[model]\nattention = [\"linear\", \"linformer\"]\n");
   CHECK(find_differing_keys(load_list(two), load_list(two, {"model.attention=linformer"})) ==
-        std::vector<std::string>{"model.attention", "attention.linear.eps", "attention.linear.feature_map",
-                                 "attention.linear.rotation", "attention.linformer.rank",
+        std::vector<std::string>{"model.attention", "attention.conv", "attention.conv_activation",
+                                 "attention.linear.conv", "attention.linear.conv_activation",
+                                 "attention.linear.eps", "attention.linear.feature_map",
+                                 "attention.linear.rotation", "attention.linformer.conv",
+                                 "attention.linformer.conv_activation", "attention.linformer.rank",
                                  "attention.linformer.sharing", "attention.rank", "attention.sharing"});
 }
 
@@ -118,8 +121,10 @@ TEST_CASE("a value for the table of an attention kind is an error that names an 
   CHECK(list_error("[model]\nattention = \"lsh\"\n", {"attention.lsh=3"}) ==
         "--set attention.lsh: expected the table of options of the kind, such as attention.lsh.preset, got "
         "integer 3");
-  CHECK(contains(list_error("[model]\nattention = [\"linear\", \"lsh\"]\n[attention]\nsoftmax = 1\n"),
-                 "attention.softmax: expected the table of options of the kind, got integer 1"));
+  CHECK(contains(
+      list_error("[model]\nattention = [\"linear\", \"lsh\"]\n[attention]\nsoftmax = 1\n"),
+      "attention.softmax: expected the table of options of the kind, such as attention.softmax.conv, "
+      "got integer 1"));
 }
 
 TEST_CASE("help finds the table and the options of an attention kind") {

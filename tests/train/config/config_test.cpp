@@ -142,7 +142,7 @@ TEST_CASE("a file or --set that changes the attention kind drops the options of 
   CHECK(load(path).attention.at("lsh").get<int64_t>("rounds") == 4);
   CHECK(!load(path).attention.contains("linear"));
   CHECK(load(path, {"model.attention=linear"}).attention.at("linear").get<double>("eps") == 0.5);
-  CHECK(load(path, {"model.attention=softmax"}).attention.at("softmax").values_by_name().empty());
+  CHECK(!load(path, {"model.attention=softmax"}).attention.at("softmax").contains("eps"));
 }
 
 TEST_CASE("a file with options of attention may take the kind from the file that extends it") {
