@@ -24,11 +24,11 @@ struct StepHead {
   const T *q, *k, *erase, *log_decay;
   int64_t decay_dim;
 
-  __device__ T decay(int64_t row) const {
+  __device__ T decay(int row) const {
     return log_decay ? DeviceMath::exp_nonpositive(log_decay[decay_dim == 1 ? 0 : row]) : T{1};
   }
   // Adds the terms of a row, where x is an element of Ŝ.
-  __device__ void add_terms(int64_t row, T x, StepSums<T>& sums) const {
+  __device__ void add_terms(int row, T x, StepSums<T>& sums) const {
     if (erase) sums.erased += erase[row] * x;
     sums.result += q[row] * x;
     sums.key_query += k[row] * q[row];
@@ -65,7 +65,8 @@ __global__ void __launch_bounds__(kGatedStepThreads, 2)
   const int64_t head = blockIdx.x % s.heads, example = blockIdx.x / s.heads;
   const int64_t column = int64_t{blockIdx.y} * columns + thread % columns;
   const bool is_active = column < s.value_dim;
-  const int64_t group = thread / columns, end = is_active ? s.dim : 0;
+  const int group = thread / columns, end = is_active ? static_cast<int>(s.dim) : 0;
+  const int64_t stride = s.value_dim;
   T* const state = states + int64_t{blockIdx.x} * s.dim * s.value_dim + column;
   const StepHead<T> rows{in.q.row(example, 0, head), in.k.row(example, 0, head),
                          in.erase.data ? in.erase.row(example, 0, head) : nullptr,
@@ -74,25 +75,25 @@ __global__ void __launch_bounds__(kGatedStepThreads, 2)
   StepSums<T> sums;
 #pragma unroll
   for (int i = 0; i < kGatedStepElements; ++i)
-    if (const int64_t row = group + i * groups; row < end) elements[i] = state[row * s.value_dim];
+    if (const int row = group + i * groups; row < end) elements[i] = state[row * stride];
 #pragma unroll
   for (int i = 0; i < kGatedStepElements; ++i)
-    if (const int64_t row = group + i * groups; row < end) {
+    if (const int row = group + i * groups; row < end) {
       elements[i] *= rows.decay(row);
       rows.add_terms(row, elements[i], sums);
     }
-  const int64_t first_reread = group + kGatedStepElements * groups;
-  for (int64_t row = first_reread; row < end; row += groups)
-    rows.add_terms(row, rows.decay(row) * state[row * s.value_dim], sums);
+  const int first_reread = group + kGatedStepElements * groups;
+  for (int row = first_reread; row < end; row += groups)
+    rows.add_terms(row, rows.decay(row) * state[row * stride], sums);
   sums = add_groups(sums, columns);
   if (!is_active) return;
   const T written = in.v.row(example, 0, head)[column] - sums.erased;
 #pragma unroll
   for (int i = 0; i < kGatedStepElements; ++i)
-    if (const int64_t row = group + i * groups; row < end)
-      state[row * s.value_dim] = elements[i] + rows.k[row] * written;
-  for (int64_t row = first_reread; row < end; row += groups) {
-    T& element = state[row * s.value_dim];
+    if (const int row = group + i * groups; row < end)
+      state[row * stride] = elements[i] + rows.k[row] * written;
+  for (int row = first_reread; row < end; row += groups) {
+    T& element = state[row * stride];
     element = rows.decay(row) * element + rows.k[row] * written;
   }
   if (group == 0)
