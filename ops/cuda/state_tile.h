@@ -14,26 +14,27 @@ namespace tapeformer::cuda {
 inline constexpr int kLinesPerGroup = 2, kMaxTileThreads = 128;
 
 // The distribution of a state among thread blocks and threads, and the chunks of tokens that a block loads at
-// a time.
+// a time. Half of the threads of a block hold the tile. The other threads load the operands of the next chunk
+// in the meantime.
 struct TileLayout {
-  int depth, line_count;  // number of elements of a line, and number of lines of the state
-  int elements;           // number of elements of a line that a lane holds
-  bool is_in_registers;   // whether tiles are in registers or in global memory
-  int lanes;              // number of lanes of a group, a power of two
-  int threads;            // number of threads of a block
-  int lines, tiles;       // number of lines of a tile, and number of tiles
-  int tokens;             // maximum number of tokens of a chunk
-  // Whether the operands of a chunk are in shared or global memory, and their number of elements.
-  bool is_chunk_in_shared_memory;
-  int64_t chunk_size;
+  int depth, line_count;           // number of elements of a line, and number of lines of the state
+  int elements;                    // number of elements of a line that a lane holds
+  bool is_in_registers;            // whether tiles are in registers or in global memory
+  int lanes;                       // number of lanes of a group, a power of two
+  int threads;                     // number of threads that hold a tile, a multiple of the warp size
+  int lines, tiles;                // number of lines of a tile, and number of tiles
+  int tokens;                      // maximum number of tokens of a chunk
+  bool is_chunk_in_shared_memory;  // whether the arrays of chunks are in shared or global memory
+  int64_t chunk_size;              // number of elements of the arrays of a chunk
 
   TAPEFORMER_HOST_DEVICE int width() const { return lanes * elements; }  // `depth` with padding
   TAPEFORMER_HOST_DEVICE int64_t tile_size() const {                     // elements of a tile with padding
     return int64_t{kLinesPerGroup} * elements * threads;
   }
-  // Returns the number of elements of global memory that a block needs for its tile and its chunks.
+  // Returns the number of elements of global memory that a block needs for its tile and for two chunks.
   TAPEFORMER_HOST_DEVICE int64_t workspace_size() const {
-    return (is_in_registers ? 0 : tile_size()) + (is_chunk_in_shared_memory ? 0 : chunk_size);
+    if (!is_chunk_in_shared_memory) return tile_size() + 2 * chunk_size;
+    return is_in_registers ? 0 : tile_size();
   }
 };
 
@@ -63,7 +64,7 @@ TileLayout choose_tile_layout(int64_t depth, int64_t line_count, int vectors, in
   layout.tokens = static_cast<int>(
       std::clamp<int64_t>(kMaxChunkBytes / std::max<int64_t>(token_bytes, 1), 1, kMaxTokens));
   layout.is_chunk_in_shared_memory = token_bytes <= kMaxChunkBytes;
-  layout.chunk_size = layout.tokens * token_size;
+  layout.chunk_size = (layout.tokens * token_size + 3) / 4 * 4;  // chunks are aligned to 16 bytes
   return layout;
 }
 
@@ -79,7 +80,8 @@ class StateTile {
   __device__ StateTile(const TileLayout& layout, T* memory)
       : lanes_(layout.lanes),
         lane_(static_cast<int>(threadIdx.x) & (layout.lanes - 1)),
-        count_(kElements > 0 ? kElements : layout.elements),
+        count_(layout.elements),
+        threads_(layout.threads),
         memory_(memory) {}
 
   // Calls f(l, j, x) for each element x of this thread, which is element j of line l of the group.
@@ -102,7 +104,7 @@ class StateTile {
   __device__ void add(const T* vector, const Numbers& factors) {
     for_each_of(vector, [&](int l, int i, T x) { element(l, i) += x * factors[l]; });
   }
-  // Sets products[l] to the dot product of line l and `vector`. All threads of the block must call dot().
+  // Sets products[l] to the dot product of line l and `vector`. All lanes of the warp must call dot().
   __device__ void dot(const T* vector, Numbers& products) {
     T sums[2][kLinesPerGroup] = {};  // two sums for each line shorten the chain of dependent additions
     for_each_of(vector, [&](int l, int i, T x) { sums[kElements > 0 ? i % 2 : 0][l] += x * element(l, i); });
@@ -118,7 +120,7 @@ class StateTile {
       for (int l = 0; l < kLinesPerGroup; ++l) saved[offset(l, i)] = element(l, i);
   }
   // Sets products[l] to the dot product of line l of this tile and line l of a tile that save() has copied.
-  // All threads of the block must call dot_saved().
+  // All lanes of the warp must call dot_saved().
   __device__ void dot_saved(const T* saved, Numbers& products) {
 #pragma unroll
     for (T& product : products) product = 0;
@@ -141,7 +143,7 @@ class StateTile {
     return (i / kAdjacent * lanes_ + lane_) * kAdjacent + i % kAdjacent;
   }
   __device__ int64_t offset(int l, int i) const {
-    return int64_t{l * count() + i} * blockDim.x + threadIdx.x;
+    return int64_t{l * count() + i} * threads_ + threadIdx.x;
   }
   __device__ T& element(int l, int i) {
     if constexpr (kElements > 0)
@@ -171,7 +173,7 @@ class StateTile {
   }
 
   T registers_[kLinesPerGroup][kElements > 0 ? kElements : 1];
-  int lanes_, lane_, count_;
+  int lanes_, lane_, count_, threads_;
   T* memory_;
 };
 
