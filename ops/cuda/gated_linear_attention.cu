@@ -20,18 +20,17 @@ namespace {
 constexpr int kMaxTokensPerAnchor = 96;
 
 // The threads that hold the tile of a block. All threads of a warp must call the functions together.
-template <class S, GatedScan kScan, int kElements, class T = Compute<S>>
+template <class S, GatedScan kScan, class Shape, class T = Compute<S>>
 class GatedScanTile {
-  using Block = GatedScanBlock<S, kScan>;
+  using Block = GatedScanBlock<S, kScan, Shape>;
   using Numbers = T[kLinesPerGroup];
 
  public:
   __device__ GatedScanTile(const GatedScanArguments<S>& arguments, const Block& block)
       : a_(arguments),
         block_(block),
-        is_leader_(static_cast<int>(threadIdx.x) % arguments.layout.lanes == 0),
-        first_line_(static_cast<int>(threadIdx.x) / arguments.layout.lanes * kLinesPerGroup),
-        tile_(arguments.layout, block.workspace()) {}
+        tile_(arguments.layout, block.workspace()),
+        first_line_(static_cast<int>(threadIdx.x) / tile_.lanes() * kLinesPerGroup) {}
 
   __device__ void load_state() {
     const T* const state = Block::kIsReverse ? a_.gfinal_state : a_.in.initial_state;
@@ -143,21 +142,21 @@ class GatedScanTile {
     load_group<kLinesPerGroup>(block_.find_numbers(chunk, array, i) + first_line_, values);
   }
   __device__ void write_numbers(const TokenChunk<T>& chunk, int array, int i, const Numbers& values) const {
-    if (is_leader_) store_group<kLinesPerGroup>(block_.find_numbers(chunk, array, i) + first_line_, values);
+    if (tile_.lane() == 0)
+      store_group<kLinesPerGroup>(block_.find_numbers(chunk, array, i) + first_line_, values);
   }
 
   const GatedScanArguments<S>& a_;
   const Block& block_;
-  bool is_leader_;  // whether this lane is the first lane of its group
-  int first_line_;  // first line of the group
-  StateTile<T, kElements> tile_;
+  StateTile<T, Shape> tile_;
+  int first_line_;           // first line of the group
   Numbers decay_sums_ = {};  // gradients of g for the previous token
 };
 
-template <class S, GatedScan kScan, int kElements>
+template <class S, GatedScan kScan, class Shape>
 __global__ void __launch_bounds__(2 * kMaxTileThreads) gated_scan_kernel(GatedScanArguments<S> arguments) {
-  const GatedScanBlock<S, kScan> block(arguments);
-  GatedScanTile<S, kScan, kElements> tile(arguments, block);
+  const GatedScanBlock<S, kScan, Shape> block(arguments);
+  GatedScanTile<S, kScan, Shape> tile(arguments, block);
   const int chunks = block.chunk_count();
   if (!block.is_loader()) tile.load_state();
   for (int c = -1; c <= chunks; ++c) {
@@ -197,20 +196,16 @@ TileLayout choose_row_layout(const GatedLinearAttentionShape& s) {
 template <GatedScan kScan, class S, class T = Compute<S>>
 void launch_scan(GatedScanArguments<S> arguments, const TileLayout& layout) {
   const int64_t heads = arguments.s.batch * arguments.s.heads;
-  const Scratch<T> workspace(heads * layout.tiles * layout.workspace_size());
-  arguments.layout = layout;
-  arguments.workspace = workspace.data();
-  const auto launch_kernel = [&](auto elements) {
-    const int64_t shared = layout.is_chunk_in_shared_memory ? 2 * layout.chunk_size * int64_t{sizeof(T)} : 0;
-    launch(gated_scan_kernel<S, kScan, decltype(elements)::value>,
-           make_tile_launch(heads, layout.tiles, 2 * layout.threads, static_cast<size_t>(shared)), arguments);
-  };
-  if constexpr (sizeof(T) == sizeof(float)) {
-    if (layout.is_in_registers && layout.elements == 8)
-      return launch_kernel(std::integral_constant<int, 8>{});
-    if (layout.is_in_registers) return launch_kernel(std::integral_constant<int, 16>{});
-  }
-  launch_kernel(std::integral_constant<int, 0>{});
+  visit_line_shape<T>(layout.depth, [&]<class Shape>(Shape) {
+    const Scratch<T> workspace(Shape::kIsInRegisters ? 0 : heads * layout.tiles * layout.workspace_size());
+    const int64_t shared_size = layout.is_chunk_in_shared_memory ? 2 * layout.chunk_size : 0;
+    arguments.layout = layout;
+    arguments.workspace = workspace.data();
+    launch(gated_scan_kernel<S, kScan, Shape>,
+           make_tile_launch(heads, layout.tiles, 2 * layout.threads,
+                            static_cast<size_t>(shared_size) * sizeof(T)),
+           arguments);
+  });
 }
 
 // Computes the gradients of q, p, k and g from arguments.du.

@@ -62,7 +62,7 @@ struct TokenChunk {
 
 // The part of a head that a thread block processes. The threads that do not hold a tile, the loaders, load
 // the operands of chunks and store the results.
-template <class S, GatedScan kScan, class T = Compute<S>>
+template <class S, GatedScan kScan, class Shape, class T = Compute<S>>
 class GatedScanBlock {
  public:
   static constexpr bool kHasColumns = kScan == GatedScan::result || kScan == GatedScan::value_gradient;
@@ -88,20 +88,19 @@ class GatedScanBlock {
     const int index = kIsReverse ? chunk_count_ - 1 - order : order;
     const int64_t first = int64_t{index} * layout_.tokens,
                   count = std::min(int64_t{layout_.tokens}, valid_length_ - first);
-    T* const memory = layout_.is_chunk_in_shared_memory ? get_dynamic_shared_memory<T>()
-                                                        : workspace() + layout_.tile_size();
-    return {index, static_cast<int>(count), first, memory + order % 2 * layout_.chunk_size};
+    const int offset = order % 2 * static_cast<int>(layout_.chunk_size);
+    return {index, static_cast<int>(count), first, chunk_memory() + offset};
   }
   // Returns the address of an array of a chunk for token i of the chunk.
   __device__ T* find_vector(const TokenChunk<T>& chunk, int array, int i) const {
-    return chunk.memory + (array * layout_.tokens + i) * layout_.width();
+    return chunk.memory + i * token_size() + array * vector_size();
   }
   __device__ T* find_numbers(const TokenChunk<T>& chunk, int array, int i) const {
-    constexpr int kVectors = kHasColumns ? kColumnVectors : kRowVectors;
-    return find_vector(chunk, kVectors, 0) + (array * layout_.tokens + i) * layout_.lines;
+    return find_vector(chunk, kVectors, i) + array * numbers_size();
   }
+  // Returns the memory of the tile if it is not in registers.
   __device__ T* workspace() const {
-    return a_.workspace ? a_.workspace + block_ * layout_.workspace_size() : nullptr;
+    return Shape::kIsInRegisters ? nullptr : a_.workspace + block_ * layout_.workspace_size();
   }
   // Returns whether exp(g) is a vector of a chunk.
   __device__ bool has_decay_vectors() const { return kHasColumns && a_.s.decay_dim > 1; }
@@ -141,7 +140,8 @@ class GatedScanBlock {
     if (!a_.in.log_decay.data) return;
     if (a_.s.decay_dim > 1) return load_rows(chunk, decays, a_.in.log_decay, exp);
     for (int e = loader_; e < chunk.count * decays.width; e += loader_count_)
-      decays.memory[e] = exp(*a_.in.log_decay.row(example_, find_token(chunk, e / decays.width), head_));
+      decays.memory[e / decays.width * token_size() + e % decays.width] =
+          exp(*a_.in.log_decay.row(example_, find_token(chunk, e / decays.width), head_));
   }
 
   // Stores the results of a chunk. Only loaders may call store().
@@ -179,6 +179,17 @@ class GatedScanBlock {
   }
 
  private:
+  static constexpr int kVectors = kHasColumns ? kColumnVectors : kRowVectors,
+                       kNumbers = kHasColumns ? kColumnNumbers : kRowNumbers;
+
+  __device__ int vector_size() const { return layout_.template vector_size<Shape>(); }
+  __device__ int numbers_size() const { return layout_.template numbers_size<Shape>(); }
+  __device__ int token_size() const { return kVectors * vector_size() + kNumbers * numbers_size(); }
+  __device__ T* chunk_memory() const {
+    // If tiles are in registers, the compiler should know that chunks are in shared memory.
+    if (Shape::kIsInRegisters || layout_.is_chunk_in_shared_memory) return get_dynamic_shared_memory<T>();
+    return workspace() + layout_.tile_size();
+  }
   // An array of a chunk, with `width` elements per token. The first `valid` elements receive the elements of
   // the rows of a tensor from element `first`. The other elements are set to 0.
   struct Target {
@@ -186,8 +197,8 @@ class GatedScanBlock {
     int width, first, valid;
   };
   __device__ Target get_target(const TokenChunk<T>& chunk, int array, bool is_vector) const {
-    if (is_vector) return {find_vector(chunk, array, 0), layout_.width(), 0, layout_.depth};
-    return {find_numbers(chunk, array, 0), layout_.lines, first_line_, valid_lines_};
+    if (is_vector) return {find_vector(chunk, array, 0), vector_size(), 0, layout_.depth};
+    return {find_numbers(chunk, array, 0), numbers_size(), first_line_, valid_lines_};
   }
   __device__ int64_t find_token(const TokenChunk<T>& chunk, int i) const {
     return a_.s.reverse ? valid_length_ - 1 - chunk.first - i : chunk.first + i;
@@ -235,7 +246,7 @@ class GatedScanBlock {
         const int index = first + b * loader_count_;
         if (index >= total) break;
         for (T& value : values[b]) value = convert(value);
-        store_group<V>(target.memory + index * V, values[b]);
+        store_group<V>(target.memory + index / groups * token_size() + index % groups * V, values[b]);
       }
     }
   }
@@ -263,8 +274,8 @@ class GatedScanBlock {
   // Calls f(token, line, number) for each element of an array of numbers that is not padding.
   template <class F>
   __device__ void for_each_number(const TokenChunk<T>& chunk, int array, F&& f) const {
-    for (int e = loader_; e < chunk.count * layout_.lines; e += loader_count_) {
-      const int i = e / layout_.lines, line = e % layout_.lines;
+    for (int e = loader_; e < chunk.count * numbers_size(); e += loader_count_) {
+      const int i = e / numbers_size(), line = e % numbers_size();
       if (line < valid_lines_) f(find_token(chunk, i), line, find_numbers(chunk, array, i)[line]);
     }
   }

@@ -13,76 +13,98 @@ namespace tapeformer::cuda {
 
 inline constexpr int kLinesPerGroup = 2, kMaxTileThreads = 128;
 
+// The distribution of a line among the lanes of a group, if it is known at compile time. If kElements and
+// kLanes are 0, TileLayout contains the distribution, and tiles are in global memory instead of registers.
+template <int kElementsPerLane, int kLanesPerGroup>
+struct LineShape {
+  static constexpr int kElements = kElementsPerLane, kLanes = kLanesPerGroup;
+  static constexpr bool kIsInRegisters = kElements > 0;
+};
+using LineShapeInMemory = LineShape<0, 0>;
+
 // The distribution of a state among thread blocks and threads, and the chunks of tokens that a block loads at
 // a time. Half of the threads of a block hold the tile. The other threads load the operands of the next chunk
 // in the meantime.
 struct TileLayout {
   int depth, line_count;           // number of elements of a line, and number of lines of the state
-  int elements;                    // number of elements of a line that a lane holds
-  bool is_in_registers;            // whether tiles are in registers or in global memory
-  int lanes;                       // number of lanes of a group, a power of two
+  int elements, lanes;             // number of elements of a line in a lane, and number of lanes of a group
   int threads;                     // number of threads that hold a tile, a multiple of the warp size
   int lines, tiles;                // number of lines of a tile, and number of tiles
   int tokens;                      // maximum number of tokens of a chunk
-  bool is_chunk_in_shared_memory;  // whether the arrays of chunks are in shared or global memory
+  bool is_chunk_in_shared_memory;  // true if tiles are in registers
   int64_t chunk_size;              // number of elements of the arrays of a chunk
 
-  TAPEFORMER_HOST_DEVICE int width() const { return lanes * elements; }  // `depth` with padding
-  TAPEFORMER_HOST_DEVICE int64_t tile_size() const {                     // elements of a tile with padding
+  TAPEFORMER_HOST_DEVICE int64_t tile_size() const {  // number of elements of a tile, including padding
     return int64_t{kLinesPerGroup} * elements * threads;
   }
-  // Returns the number of elements of global memory that a block needs for its tile and for two chunks.
+  // Returns the number of elements of global memory that a block needs if its tile is not in registers.
   TAPEFORMER_HOST_DEVICE int64_t workspace_size() const {
-    if (!is_chunk_in_shared_memory) return tile_size() + 2 * chunk_size;
-    return is_in_registers ? 0 : tile_size();
+    return tile_size() + (is_chunk_in_shared_memory ? 0 : 2 * chunk_size);
+  }
+  // Returns the number of elements of a vector of a chunk, which is `depth` with padding.
+  template <class Shape>
+  TAPEFORMER_HOST_DEVICE int vector_size() const {
+    return Shape::kIsInRegisters ? Shape::kElements * Shape::kLanes : elements * lanes;
+  }
+  // Returns the number of elements of an array of a chunk that has a number for each line of a tile.
+  template <class Shape>
+  TAPEFORMER_HOST_DEVICE int numbers_size() const {
+    return kMaxTileThreads / (Shape::kIsInRegisters ? Shape::kLanes : lanes) * kLinesPerGroup;
   }
 };
 
-// Returns the layout of a state. For each token, a chunk has `vectors` arrays of width() elements and
-// `numbers` arrays with one element for each line of the tile.
+// Calls f(shape) with the LineShape of lines of `depth` elements. For double, tiles are in global memory,
+// because only tests use double.
+template <class T, class F>
+void visit_line_shape(int64_t depth, F&& f) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    if (depth <= 32) return f(LineShape<8, 4>{});
+    if (depth <= 64) return f(LineShape<8, 8>{});
+    if (depth <= 128) return f(LineShape<16, 8>{});
+    if (depth <= 256) return f(LineShape<16, 16>{});
+  }
+  f(LineShapeInMemory{});
+}
+
+// Returns the layout of a state. For each token, a chunk has `vectors` vectors and `numbers` arrays with a
+// number for each line of a tile.
 template <class T>
 TileLayout choose_tile_layout(int64_t depth, int64_t line_count, int vectors, int numbers) {
-  constexpr int kMaxTokens = 16;
-  constexpr int64_t kMaxChunkBytes = 24 << 10, kMaxDepthInRegisters = 512;
+  constexpr int64_t kMaxTokens = 16, kMaxChunkBytes = 24 << 10;
   TileLayout layout;
   layout.depth = static_cast<int>(depth);
   layout.line_count = static_cast<int>(line_count);
-  // For double, tiles are in global memory, because only tests use double.
-  layout.is_in_registers = sizeof(T) == sizeof(float) && depth <= kMaxDepthInRegisters;
-  layout.elements = depth <= 64                     ? 8
-                    : depth <= kMaxDepthInRegisters ? 16
-                                                    : (layout.depth + kWarpSize - 1) / kWarpSize;
-  layout.lanes = 1;
-  while (layout.width() < depth) layout.lanes *= 2;
-  const int64_t groups = (line_count + kLinesPerGroup - 1) / kLinesPerGroup;
-  layout.threads = static_cast<int>(
-      std::min<int64_t>((groups * layout.lanes + kWarpSize - 1) / kWarpSize * kWarpSize, kMaxTileThreads));
+  visit_line_shape<T>(depth, [&]<class Shape>(Shape) {
+    layout.elements = Shape::kIsInRegisters ? Shape::kElements : (layout.depth + kWarpSize - 1) / kWarpSize;
+    layout.lanes = Shape::kIsInRegisters ? Shape::kLanes : kWarpSize;
+  });
+  const int64_t lanes = (line_count + kLinesPerGroup - 1) / kLinesPerGroup * layout.lanes;
+  layout.threads =
+      static_cast<int>(std::min<int64_t>((lanes + kWarpSize - 1) / kWarpSize * kWarpSize, kMaxTileThreads));
   layout.lines = layout.threads / layout.lanes * kLinesPerGroup;
   layout.tiles = line_count > 0 ? (layout.line_count - 1) / layout.lines + 1 : 0;
-  const int64_t token_size = int64_t{vectors} * layout.width() + int64_t{numbers} * layout.lines,
+  const int64_t token_size = int64_t{vectors} * layout.vector_size<LineShapeInMemory>() +
+                             int64_t{numbers} * layout.numbers_size<LineShapeInMemory>(),
                 token_bytes = token_size * static_cast<int64_t>(sizeof(T));
-  layout.tokens = static_cast<int>(
-      std::clamp<int64_t>(kMaxChunkBytes / std::max<int64_t>(token_bytes, 1), 1, kMaxTokens));
+  layout.tokens = static_cast<int>(std::clamp<int64_t>(kMaxChunkBytes / token_bytes, 1, kMaxTokens));
   layout.is_chunk_in_shared_memory = token_bytes <= kMaxChunkBytes;
-  layout.chunk_size = (layout.tokens * token_size + 3) / 4 * 4;  // chunks are aligned to 16 bytes
+  layout.chunk_size = layout.tokens * token_size;
   return layout;
 }
 
-// The elements of a tile that a thread holds. kElements is TileLayout::elements, or 0 if the tile is in
-// global memory. Vectors have TileLayout::width() elements, which are 0 beyond the depth of the state. For
-// kElements > 0, vectors must be aligned to 16 bytes.
-template <class T, int kElements>
+// The elements of a tile that a thread holds. Vectors have TileLayout::vector_size() elements, which are 0
+// beyond the depth of the state. If tiles are in registers, vectors must be aligned to 16 bytes.
+template <class T, class Shape>
 class StateTile {
  public:
   using Numbers = T[kLinesPerGroup];  // a number for each line of the group
 
-  // `memory` is the memory of the tile, which has tile_size() elements. It is not used if kElements > 0.
-  __device__ StateTile(const TileLayout& layout, T* memory)
-      : lanes_(layout.lanes),
-        lane_(static_cast<int>(threadIdx.x) & (layout.lanes - 1)),
-        count_(layout.elements),
-        threads_(layout.threads),
-        memory_(memory) {}
+  // `memory` is the memory of the tile, with tile_size() elements. It is not used for tiles in registers.
+  __device__ StateTile(const TileLayout& layout, T* memory) : layout_(layout), memory_(memory) {}
+
+  // Returns the number of lanes of a group, and the index of the calling lane in its group.
+  __device__ int lanes() const { return kInRegisters ? Shape::kLanes : layout_.lanes; }
+  __device__ int lane() const { return static_cast<int>(threadIdx.x) % lanes(); }
 
   // Calls f(l, j, x) for each element x of this thread, which is element j of line l of the group.
   template <class F>
@@ -107,7 +129,7 @@ class StateTile {
   // Sets products[l] to the dot product of line l and `vector`. All lanes of the warp must call dot().
   __device__ void dot(const T* vector, Numbers& products) {
     T sums[2][kLinesPerGroup] = {};  // two sums for each line shorten the chain of dependent additions
-    for_each_of(vector, [&](int l, int i, T x) { sums[kElements > 0 ? i % 2 : 0][l] += x * element(l, i); });
+    for_each_of(vector, [&](int l, int i, T x) { sums[kInRegisters ? i % 2 : 0][l] += x * element(l, i); });
 #pragma unroll
     for (int l = 0; l < kLinesPerGroup; ++l) products[l] = sums[0][l] + sums[1][l];
     add_lanes(products);
@@ -132,21 +154,22 @@ class StateTile {
   }
 
  private:
-  static constexpr int kAdjacent = kElements > 0 ? Pack<T>::kSize : 1;  // adjacent elements of a lane
-  static constexpr int kUnroll = kElements > 0 ? kElements : 1;
+  static constexpr bool kInRegisters = Shape::kIsInRegisters;
+  static constexpr int kGroup = kInRegisters ? Pack<T>::kSize : 1;  // number of adjacent elements of a lane
+  static constexpr int kUnroll = kInRegisters ? Shape::kElements : 1;
 
   __device__ int count() const {
-    return kElements > 0 ? kElements : count_;
+    return kInRegisters ? Shape::kElements : layout_.elements;
   }
   // Returns the position in a line of element i of this lane.
   __device__ int position(int i) const {
-    return (i / kAdjacent * lanes_ + lane_) * kAdjacent + i % kAdjacent;
+    return (i / kGroup * lanes() + lane()) * kGroup + i % kGroup;
   }
   __device__ int64_t offset(int l, int i) const {
-    return int64_t{l * count() + i} * threads_ + threadIdx.x;
+    return int64_t{l * count() + i} * layout_.threads + threadIdx.x;
   }
   __device__ T& element(int l, int i) {
-    if constexpr (kElements > 0)
+    if constexpr (kInRegisters)
       return registers_[l][i];
     else
       return memory_[offset(l, i)];
@@ -156,25 +179,28 @@ class StateTile {
   template <class F>
   __device__ void for_each_of(const T* vector, F&& f) {
 #pragma unroll(kUnroll)
-    for (int first = 0; first < count(); first += kAdjacent) {
-      T values[kAdjacent];
-      load_group<kAdjacent>(vector + position(first), values);
+    for (int first = 0; first < count(); first += kGroup) {
+      T values[kGroup];
+      load_group<kGroup>(vector + position(first), values);
 #pragma unroll
-      for (int v = 0; v < kAdjacent; ++v)
+      for (int v = 0; v < kGroup; ++v)
 #pragma unroll
         for (int l = 0; l < kLinesPerGroup; ++l) f(l, first + v, values[v]);
     }
   }
   // Replaces `numbers` by their sums over the lanes of the group.
   __device__ void add_lanes(Numbers& numbers) const {
-    for (int bits = 1; bits < lanes_; bits *= 2)
+#pragma unroll
+    for (int bits = 1; bits < kWarpSize; bits *= 2) {
+      if (bits >= lanes()) break;
 #pragma unroll
       for (T& number : numbers) number += __shfl_xor_sync(kAllLanes, number, bits);
+    }
   }
 
-  T registers_[kLinesPerGroup][kElements > 0 ? kElements : 1];
-  int lanes_, lane_, count_, threads_;
+  const TileLayout& layout_;
   T* memory_;
+  T registers_[kLinesPerGroup][kInRegisters ? Shape::kElements : 1];
 };
 
 }  // namespace tapeformer::cuda
