@@ -202,9 +202,10 @@ TEST_CASE("cuda: steps of gated linear attention give the states and the results
                   }
                   return detach(x).view(shape, strides, t * x.strides()[1]);
                 };
-                gated_linear_attention_step(token(in.q), token(in.k), token(in.v),
-                                            token(in.options.log_decay), token(in.options.erase), state,
-                                            token(out));
+                gated_linear_attention_step(
+                    token(in.q), token(in.k), token(in.v),
+                    {.log_decay = token(in.options.log_decay), .erase = token(in.options.erase)}, state,
+                    token(out));
               }
               return std::vector<Tensor>{out.to(kCpu), state.to(kCpu)};
             };
