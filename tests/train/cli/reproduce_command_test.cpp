@@ -452,6 +452,6 @@ TEST_CASE("reproduce survey-table trains classifiers and measures time and memor
   CHECK(lines.count("linformer-mnist") == 0);
   CHECK(lines.at("big-bird-cifar10") == "big-bird");
   CHECK(lines.count("big-bird") == 0);
-  CHECK(table["printed"]["rows"].size() == 20);
+  CHECK(table["printed"]["rows"].size() == 22);
   CHECK(contains(read_file(dir / "out/table.csv"), "linear,decoding,,\"yes, constant state\""));
 }

@@ -278,7 +278,7 @@ TEST_CASE("train on speech prints a report, and refuses contradicting settings")
   fails("model.subsampling=3", "model.subsampling");
 }
 
-TEST_CASE("reproduce speech-table trains four models, and a second call continues") {
+TEST_CASE("reproduce speech-table trains five models, and a second call continues") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);
   const std::vector<std::string> words = {"reproduce",
@@ -303,7 +303,7 @@ TEST_CASE("reproduce speech-table trains four models, and a second call continue
   REQUIRE(first.code == 0);
   const auto table = parse_json_output(first);
   CHECK(contains(table["title"].get<std::string>(), "an4"));
-  REQUIRE(table["rows"].size() == 4);
+  REQUIRE(table["rows"].size() == 5);
   CHECK(table["rows"][0]["name"] == "bilstm");
   CHECK(table["rows"][2]["cells"]["valid_per"]["paper"] == 9.33);
   for (const auto& row : table["rows"]) {
@@ -361,7 +361,7 @@ TEST_CASE("reproduce speech-scaling measures a step of each model at each length
   CAPTURE(ran.err);
   REQUIRE(ran.code == 0);
   const auto table = parse_json_output(ran);
-  REQUIRE(table["rows"].size() == 4);
+  REQUIRE(table["rows"].size() == 5);
   for (const auto& row : table["rows"])
     for (const char* column : {"milliseconds_100", "milliseconds_400", "mebibytes_200"})
       CHECK(row["cells"][column]["mean"] > 0);
