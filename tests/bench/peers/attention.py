@@ -1,7 +1,8 @@
 """Benchmark of causal attention, forward and backward, for several lengths: time per token and peak memory (lengths.py).
 
 With --tokens, longer sequences have smaller batches, as in figure 1 of the paper. Prints one JSON object with a list of
-results. The kind "fla" is linear attention with the kernels of the PyPI package flash-linear-attention, which needs a GPU.
+results. The kind "gated-delta" includes the gates and the norm, which it computes from the input of the layer. The kind "fla"
+is linear attention with the kernels of the PyPI package flash-linear-attention, which needs a GPU.
 """
 
 import argparse
@@ -24,7 +25,7 @@ def parse() -> argparse.Namespace:
 def measure_one(options: argparse.Namespace) -> None:
     torch = measure.prepare(options)
     import torch.nn.functional as F
-    from model import linear_attention_chunked
+    from model import GatedDelta, linear_attention_chunked
 
     kind, length = options.one[0], int(options.one[1])
     batch = max(1, options.tokens // length)
@@ -42,12 +43,17 @@ def measure_one(options: argparse.Namespace) -> None:
 
         shape = (batch, length, options.heads, options.head_dim)
     else:
-        attend = lambda q, k, v: linear_attention_chunked(q, k, v, options.chunk)
+        if kind == "gated-delta":
+            attend = GatedDelta(options.heads, options.head_dim, options.chunk)
+        else:
+            attend = lambda q, k, v: linear_attention_chunked(q, k, v, options.chunk)
         if options.compile == "attention":
             attend = torch.compile(attend)
 
     def prepare_run():
         inputs = [torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3)]
+        if kind == "gated-delta":  # the input of the layer
+            inputs.append(torch.randn(batch, length, options.heads * options.head_dim, dtype=dtype, requires_grad=True))
         cotangent = torch.randn(shape, dtype=dtype)
 
         def run():

@@ -142,6 +142,61 @@ def linear_attention_chunked(q: Tensor, k: Tensor, v: Tensor, chunk: int) -> Ten
     return (numerator / denominator).reshape(batch, heads, length + pad, dim)[:, :, :length]
 
 
+def gated_delta_chunked(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, chunk: int) -> Tensor:
+    """Computes the gated delta rule in chunks (Yang et al. 2024, "Gated Delta Networks", section 3.3), with any length L.
+
+    S_t = (I - beta_t k_t k_t^T) exp(g_t) S_{t-1} + beta_t k_t v_t^T and o_t = S_t^T q_t. q, k, v and result: (B, H, L, D).
+    g and beta: (B, H, L). The values u that the tokens of a chunk write solve (I + A) u = beta v - (beta e^G k) S, where G are
+    the sums of g from the start of the chunk, and A_ij = beta_i (k_i . k_j) e^(G_i - G_j) for i > j.
+    """
+    length = q.shape[2]
+    pad = -length % chunk
+    if pad:  # padding after the end does not affect earlier positions
+        q, k, v = (F.pad(x, (0, 0, 0, pad)) for x in (q, k, v))
+        g, beta = (F.pad(x, (0, pad)) for x in (g, beta))
+    q, k, v, g, beta = (x.unflatten(2, (-1, chunk)).float() for x in (q, k, v, g, beta))  # (B, H, N, C, ...)
+    total = g.cumsum(-1)
+    decay = (total.unsqueeze(-1) - total.unsqueeze(-2)).tril().exp().tril()  # e^(G_i - G_j) for i >= j
+    erase = beta.unsqueeze(-1) * k
+    unit = torch.eye(chunk) + (erase @ k.transpose(-1, -2) * decay).tril(-1)
+    right = torch.cat((beta.unsqueeze(-1) * v, erase * total.exp().unsqueeze(-1)), -1)
+    written, erased = torch.linalg.solve_triangular(unit, right, upper=False, unitriangular=True).split(v.shape[-1], -1)
+    scores = q @ k.transpose(-1, -2) * decay
+    read = q * total.exp().unsqueeze(-1)
+    kept = k * (total[..., -1:] - total).exp().unsqueeze(-1)
+    state = q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1])
+    results = []
+    for n in range(q.shape[2]):
+        u = written[:, :, n] - erased[:, :, n] @ state
+        results.append(read[:, :, n] @ state + scores[:, :, n] @ u)
+        state = state * total[:, :, n, -1, None, None].exp() + kept[:, :, n].transpose(-1, -2) @ u
+    return torch.stack(results, 2).flatten(2, 3)[:, :, :length]
+
+
+class GatedDelta(nn.Module):
+    """What the attention kind "gated-delta" computes from projected queries, keys and values and the input of the layer."""
+
+    def __init__(self, heads: int, dim: int, chunk: int):
+        super().__init__()
+        width = heads * dim
+        self.heads, self.dim, self.chunk = heads, dim, chunk
+        self.decay, self.beta = nn.Linear(width, heads, bias=False), nn.Linear(width, heads, bias=False)
+        self.log_rate, self.time_step = nn.Parameter(torch.zeros(heads)), nn.Parameter(torch.full((heads,), -4.0))
+        self.gate = nn.Linear(width, width, bias=False)
+        self.norm_weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        """q, k, v and result: (B, H, L, D). x: (B, L, H D)."""
+        q, k = (y * torch.rsqrt(y.float().square().sum(-1, keepdim=True) + 1e-6) for y in (q, k))
+        g = -self.log_rate.exp() * F.softplus(self.decay(x).float() + self.time_step)
+        out = gated_delta_chunked(
+            q * self.dim**-0.5, k, v, g.transpose(1, 2), self.beta(x).float().sigmoid().transpose(1, 2), self.chunk
+        )
+        gate = self.gate(x).unflatten(-1, (self.heads, self.dim)).transpose(1, 2)
+        norm = torch.rsqrt(out.square().mean(-1, keepdim=True) + 1e-5)
+        return (out * norm * self.norm_weight * F.silu(gate.float())).to(v.dtype)
+
+
 def rotary(x: Tensor) -> Tensor:
     """Rotates features i and i + D / 2 of position p by the angle p / 10000^(2 i / D). x: (B, H, L, D)."""
     length, dim = x.shape[-2:]

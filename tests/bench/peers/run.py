@@ -274,7 +274,7 @@ def all_pairs() -> list[Pair]:
         ctc,
         small_op,
         lsh,
-        *(attention_pair(kind, precision) for kind in ("softmax", "linear") for precision in precisions),
+        *(attention_pair(kind, precision) for kind in ("softmax", "linear", "gated-delta") for precision in precisions),
         *(decode_pair(1, precision, threads) for threads in (1, 0) for precision in precisions),
         *(decode_pair(64, precision) for precision in precisions),
         *survey_pairs(),
