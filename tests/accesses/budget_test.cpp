@@ -10,6 +10,7 @@
 #include "core/cuda/launch_count.h"
 #include "core/device_control.h"
 #include "models/generation.h"
+#include "ops/gated_linear_attention.h"
 #include "train/bench/bench.h"
 #include "train/bench/model_choice.h"
 #include "train/bench/training_step.h"
@@ -21,7 +22,9 @@ namespace {
 constexpr double kTolerance = 1.05;
 constexpr int64_t kLength = 128;
 
-enum class Counted { training_step, token };
+// gated_attention: a forward and a backward pass of gated_linear_attention() with erase keys and one decay
+// per head.
+enum class Counted { training_step, token, gated_attention };
 
 struct Workload {
   const char* name;
@@ -40,6 +43,8 @@ constexpr Workload kWorkloads[] = {
     {"lsh, training", "lsh", Precision::bfloat16, Counted::training_step, 2, 82, "lsh_"},
     {"linear, token", "linear", Precision::bfloat16, Counted::token, 32, 16, ""},
     {"softmax, token", "softmax", Precision::bfloat16, Counted::token, 32, 17, "softmax_attention"},
+    {"gated", "linear", Precision::bfloat16, Counted::gated_attention, 2, 10, "gated_"},
+    {"gated, float32", "linear", Precision::float32, Counted::gated_attention, 2, 10, "gated_"},
 };
 
 struct Figures {
@@ -78,6 +83,8 @@ constexpr Budget kBudgets[] = {
     {"linear, token", "rounded_weights.cu", {128, 1536, 0}},
     {"linear, token", "tensor_kernels.cu", {131, 1539, 0}},
     {"softmax, token", "softmax_attention_step.cu", {2816, 11264, 48384}},
+    {"gated", "gated_linear_attention.cu", {74016, 414464, 2318336}},
+    {"gated, float32", "gated_linear_attention.cu", {98592, 742144, 2318336}},
 };
 
 BenchmarkedModel choice_of(const Workload& workload) {
@@ -131,12 +138,32 @@ Work count_token(const Workload& workload, const BenchmarkedModel& choice, Devic
   return count_second_call(step, workload.files);
 }
 
+Work count_gated_attention(const Workload& workload, Device device) {
+  const DType dtype = workload.precision == Precision::bfloat16 ? DType::bfloat16 : DType::float32;
+  const Shape shape{workload.batch, kLength, 8, 64}, decays{workload.batch, kLength, 8};
+  const auto make_input = [&](double value, const Shape& size, DType as) {
+    return set_requires_grad(Tensor::full(size, value, as, device));
+  };
+  const Tensor q = make_input(0.1, shape, dtype), k = make_input(0.1, shape, dtype),
+               v = make_input(1, shape, dtype), g = Tensor::full(shape, 1, dtype, device);
+  const GatedLinearAttentionOptions options{.log_decay = make_input(-0.1, decays, DType::float32),
+                                            .erase = make_input(0.1, shape, dtype)};
+  Tensor out;
+  const auto step = [&] {
+    out = gated_linear_attention(q, k, v, options).out;
+    backward(out, g);
+  };
+  return count_second_call(step, workload.files);
+}
+
 Work work_of(const Workload& workload, const BenchmarkedModel& choice) {
   const Device device = choose_device("cuda-emulated").device;
   set_precision(device, workload.precision);
   Work work;
   if (workload.counted == Counted::token) {
     work = count_token(workload, choice, device);
+  } else if (workload.counted == Counted::gated_attention) {
+    work = count_gated_attention(workload, device);
   } else {
     TrainingStep step(choice, device);
     work = count_second_call([&] { step.run_without_graph(); }, workload.files);

@@ -28,9 +28,9 @@ std::string describe(const DeviceGatedCase& c) {
                      c.has_lengths);
 }
 
-// Sizes near the limits of the kernels: a chunk has at most 16 tokens, an anchor at most 96 tokens, a tile of
-// lines of 64 elements 32 lines, and lines with over 512 elements are not in registers. Chunks of tokens with
-// 1,600 elements are not in shared memory.
+// Sizes near the limits of the kernels: a chunk has at most 16 tokens, a state is saved at least every 96
+// tokens, a tile has at most 64 lines of 32 elements or 32 lines of 64 elements, and lines with over 256
+// elements are not in registers. Chunks of tokens with 1,600 elements are not in shared memory.
 const DeviceGatedCase kDeviceGatedCases[] = {
     {2, 1, 1, 1, 1},
     {3, 17, 2, 5, 3, 4, true, true, false, true},
@@ -38,8 +38,8 @@ const DeviceGatedCase kDeviceGatedCases[] = {
     {1, 97, 1, 64, 65, 4, false, false, true},
     {2, 193, 1, 65, 31, 3},
     {1, 100, 2, 16, 130, 0, true, false},
-    {1, 5, 3, 512, 20, 4},
-    {1, 6, 1, 513, 70, 3, false},
+    {1, 5, 3, 256, 20, 4},
+    {1, 6, 1, 257, 70, 3, false},
     {1, 6, 1, 20, 600, 4},
     {1, 3, 1, 1600, 3, 3},
     {2, 4, 1, 2, 1800, 4, true, true, true, true},
