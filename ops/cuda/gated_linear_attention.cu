@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "core/base/instances.h"
+#include "ops/cuda/gated_beta.h"
 #include "ops/cuda/gated_scan.h"
 
 // Gated linear attention, token by token. Each thread block processes the tokens of one head, and keeps a
@@ -245,7 +246,8 @@ template <class S>
 void gated_linear_attention_forward(Backend, const GatedLinearAttentionShape& s,
                                     const GatedLinearAttentionInputs<S>& inputs, S* out, S* written,
                                     Compute<S>* final_state) {
-  GatedScanArguments<S> arguments{.s = s, .in = inputs};
+  const ScaledInputs<S> scaled(s, inputs);
+  GatedScanArguments<S> arguments{.s = s, .in = scaled.inputs()};
   arguments.out = make_contiguous_rows(out, s.length, s.heads, s.value_dim);
   arguments.written = make_contiguous_rows(written, s.length, s.heads, s.value_dim);
   arguments.final_state = final_state;
@@ -256,19 +258,26 @@ template <class S>
 void gated_linear_attention_backward(Backend, const GatedLinearAttentionShape& s,
                                      const GatedLinearAttentionInputs<S>& inputs, const S* written,
                                      AttentionRows<const S> g, const Compute<S>* gfinal_state,
-                                     const GatedLinearAttentionGradients<S>& gradients) {
+                                     const GatedLinearAttentionGradients<S>& wanted) {
   using T = Compute<S>;
-  GatedScanArguments<S> arguments{.s = s, .in = inputs, .g = g};
-  arguments.u = written ? make_contiguous_rows(written, s.length, s.heads, s.value_dim) : inputs.v;
+  const ScaledInputs<S> scaled(s, inputs);
+  const int64_t rows = s.batch * s.length * s.heads;
+  GatedLinearAttentionGradients<S> gradients = wanted;
+  // The gradient of β needs the gradient of the erase keys.
+  const Scratch<S> gerase(wanted.gbeta.data && inputs.erase.data && !wanted.gerase.data ? rows * s.dim : 0);
+  if (gerase.data()) gradients.gerase = make_contiguous_rows(gerase.data(), s.length, s.heads, s.dim);
+  GatedScanArguments<S> arguments{.s = s, .in = scaled.inputs(), .g = g};
+  arguments.u = written ? make_contiguous_rows(written, s.length, s.heads, s.value_dim) : arguments.in.v;
   arguments.gfinal_state = gfinal_state;
   arguments.gradients = gradients;
   const bool needs_du =
       inputs.erase.data && (gradients.gk.data || gradients.gerase.data || gradients.glog_decay.data);
-  const Scratch<T> du(needs_du ? s.batch * s.length * s.heads * s.value_dim : 0);
+  const Scratch<T> du(needs_du ? rows * s.value_dim : 0);
   arguments.du = make_contiguous_rows(du.data(), s.length, s.heads, s.value_dim);
   if (needs_du || gradients.gv.data || gradients.ginitial_state)
     launch_scan<GatedScan::value_gradient>(arguments, choose_column_layout<T>(s));
   launch_row_scans(arguments);
+  if (inputs.beta.data) launch(finish_beta_kernel<S>, make_warp_row_launch(rows), s, inputs, gradients);
 }
 
 template <class T>

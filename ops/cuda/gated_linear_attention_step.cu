@@ -54,7 +54,7 @@ __device__ StepSums<T> add_groups(const StepSums<T>& sums, int columns) {
 }
 
 // Computes gated_linear_attention_step(). Each block processes `columns` columns of a head. The threads form
-// groups of `columns` threads, and each group processes some rows. With u = v - Ŝᵀp, the result is
+// groups of `columns` threads, and each group processes some rows. With u = β (v - Ŝᵀe), the result is
 //   out = (Ŝ + k uᵀ)ᵀ q = Ŝᵀq + (k · q) u,
 // so that the kernel reads the state once, unless a thread has more than kGatedStepElements elements.
 template <class T, class O>
@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(kGatedStepThreads, 2)
     rows.add_terms(row, rows.decay(row) * state[row * stride], sums);
   sums = add_groups(sums, columns);
   if (!is_active) return;
-  const T written = in.v.row(example, 0, head)[column] - sums.erased;
+  const T beta = in.beta.data ? *in.beta.row(example, 0, head) : T{1};
+  const T written = beta * (in.v.row(example, 0, head)[column] - sums.erased);
 #pragma unroll
   for (int i = 0; i < kGatedStepElements; ++i)
     if (const int row = group + i * groups; row < end)
