@@ -16,7 +16,7 @@ constexpr const char* kL2Norm = "l2_norm";
 
 // Returns the strides of the rows of x, or nothing if the rows do not have two strides or their elements are
 // not contiguous.
-std::optional<StridedRows<const void>> find_row_strides(const Tensor& x) {
+std::optional<NormRows<const void>> find_row_strides(const Tensor& x) {
   if (x.size(-1) > 1 && x.strides()[-1] != 1) return {};
   int64_t sizes[2] = {1, 1}, strides[2] = {0, 0};
   int level = 0;
@@ -26,7 +26,7 @@ std::optional<StridedRows<const void>> find_row_strides(const Tensor& x) {
     if (sizes[level] == 1) strides[level] = x.strides()[dim];
     sizes[level] *= x.size(dim);
   }
-  return StridedRows<const void>{nullptr, std::max<int64_t>(sizes[0], 1), strides[1], strides[0]};
+  return NormRows<const void>{nullptr, std::max<int64_t>(sizes[0], 1), strides[1], strides[0]};
 }
 
 Tensor make_rows_strided(const Tensor& x) {
@@ -34,9 +34,9 @@ Tensor make_rows_strided(const Tensor& x) {
 }
 
 template <class T>
-StridedRows<T> get_rows(const Tensor& x) {
+NormRows<T> get_rows(const Tensor& x) {
   if (!x.defined()) return {};
-  const auto rows = find_row_strides(x).value_or(StridedRows<const void>{});
+  const auto rows = find_row_strides(x).value_or(NormRows<const void>{});
   return {x.data<std::remove_const_t<T>>(), rows.inner_rows, rows.outer_stride, rows.inner_stride};
 }
 

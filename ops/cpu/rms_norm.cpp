@@ -69,8 +69,8 @@ void backpropagate_row(const RmsNormShape& s, const T* g, const T* x, const Comp
 }  // namespace
 
 template <class T, class O>
-void rms_norm_forward(Backend, const RmsNormShape& s, StridedRows<const T> x, const Compute<T>* weight,
-                      StridedRows<const T> gate, StridedRows<O> y) {
+void rms_norm_forward(Backend, const RmsNormShape& s, NormRows<const T> x, const Compute<T>* weight,
+                      NormRows<const T> gate, NormRows<O> y) {
   parallel_for(s.rows, std::max<int64_t>(kGrainElements / s.dim, 1), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       normalize_row(s, x.row(i), weight, gate.data ? gate.row(i) : nullptr, y.row(i));
@@ -78,8 +78,8 @@ void rms_norm_forward(Backend, const RmsNormShape& s, StridedRows<const T> x, co
 }
 
 template <class T>
-void rms_norm_backward(Backend, const RmsNormShape& s, StridedRows<const T> g, StridedRows<const T> x,
-                       const Compute<T>* weight, StridedRows<const T> gate, T* gx, Compute<T>* gweight,
+void rms_norm_backward(Backend, const RmsNormShape& s, NormRows<const T> g, NormRows<const T> x,
+                       const Compute<T>* weight, NormRows<const T> gate, T* gx, Compute<T>* gweight,
                        T* ggate) {
   using C = Compute<T>;
   const int64_t width = round_up_to_vector<T>(s.dim);

@@ -10,9 +10,9 @@ namespace {
 
 template <class T>
 struct RmsNormArrays {
-  StridedRows<const T> x;
+  NormRows<const T> x;
   const Compute<T>* weight;
-  StridedRows<const T> gate;
+  NormRows<const T> gate;
 
   __device__ Compute<T> get_weight(int64_t i) const { return weight ? weight[i] : Compute<T>{1}; }
 };
@@ -25,7 +25,7 @@ __device__ T complete_inverse_norm(const RmsNormShape& s, T squares) {
 
 // Each warp processes one row at a time, in this kernel and in rms_norm_backward_kernel().
 template <class T, class O>
-__global__ void rms_norm_forward_kernel(RmsNormShape s, RmsNormArrays<T> a, StridedRows<O> y) {
+__global__ void rms_norm_forward_kernel(RmsNormShape s, RmsNormArrays<T> a, NormRows<O> y) {
   using C = Compute<T>;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   for (int64_t row = first_warp_row(); row < s.rows; row += warp_row_stride()) {
@@ -48,7 +48,7 @@ __global__ void rms_norm_forward_kernel(RmsNormShape s, RmsNormArrays<T> a, Stri
 
 template <class T>
 struct RmsNormGradients {
-  StridedRows<const T> g;
+  NormRows<const T> g;
   T *gx, *ggate;              // can be null
   Compute<T>* inverse_norms;  // (rows,), written for rms_norm_weight_kernel(), or null
 };
@@ -113,15 +113,15 @@ __global__ void rms_norm_weight_kernel(RmsNormShape s, RmsNormArrays<T> a, RmsNo
 }  // namespace
 
 template <class T, class O>
-void rms_norm_forward(Backend, const RmsNormShape& s, StridedRows<const T> x, const Compute<T>* weight,
-                      StridedRows<const T> gate, StridedRows<O> y) {
+void rms_norm_forward(Backend, const RmsNormShape& s, NormRows<const T> x, const Compute<T>* weight,
+                      NormRows<const T> gate, NormRows<O> y) {
   launch(rms_norm_forward_kernel<T, O>, make_warp_row_launch(s.rows), s, RmsNormArrays<T>{x, weight, gate},
          y);
 }
 
 template <class T>
-void rms_norm_backward(Backend, const RmsNormShape& s, StridedRows<const T> g, StridedRows<const T> x,
-                       const Compute<T>* weight, StridedRows<const T> gate, T* gx, Compute<T>* gweight,
+void rms_norm_backward(Backend, const RmsNormShape& s, NormRows<const T> g, NormRows<const T> x,
+                       const Compute<T>* weight, NormRows<const T> gate, T* gx, Compute<T>* gweight,
                        T* ggate) {
   const Scratch<Compute<T>> inverse_norms(gweight ? s.rows : 0);
   const RmsNormArrays<T> arrays{x, weight, gate};

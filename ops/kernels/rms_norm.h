@@ -13,7 +13,7 @@ namespace tapeformer {
 // Rows with contiguous elements and two strides: row i begins at i / inner_rows * outer_stride + i %
 // inner_rows * inner_stride.
 template <class T>
-struct StridedRows {
+struct NormRows {
   T* data = nullptr;
   int64_t inner_rows = 1, outer_stride = 0, inner_stride = 0;
 
@@ -33,14 +33,13 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // `weight` (dim,) and gate.data can be null. O is T, or T is float and O is bfloat16. y may be x.
     template <class T, class O>
-    void rms_norm_forward(Backend, const RmsNormShape& shape, StridedRows<const T> x,
-                          const Compute<T>* weight, StridedRows<const T> gate, StridedRows<O> y);
+    void rms_norm_forward(Backend, const RmsNormShape& shape, NormRows<const T> x, const Compute<T>* weight,
+                          NormRows<const T> gate, NormRows<O> y);
     // Computes the gradients of x (rows, dim), weight and gate (rows, dim) from the gradient g of y. gx,
     // gweight and ggate can be null.
-    template <class T>
-    void rms_norm_backward(Backend, const RmsNormShape& shape, StridedRows<const T> g, StridedRows<const T> x,
-                           const Compute<T>* weight, StridedRows<const T> gate, T* gx, Compute<T>* gweight,
-                           T* ggate);
+    template <class T> void rms_norm_backward(Backend, const RmsNormShape& shape, NormRows<const T> g,
+                                              NormRows<const T> x, const Compute<T>* weight,
+                                              NormRows<const T> gate, T* gx, Compute<T>* gweight, T* ggate);
 
 )
 
