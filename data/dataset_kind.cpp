@@ -135,6 +135,11 @@ const OptionTable<DatasetOptions>& general_table() {
     options->add("pairs", &O::pairs, "pairs of a key and a value in a sequence")
         .use_for(OptionUse::data)
         .require_range(1, kMaxSize);
+    options
+        ->add("min_pairs", &O::min_pairs,
+              "smallest number of pairs in training, which draws pairs / 2^k; 0: always pairs")
+        .use_for(OptionUse::data)
+        .require_range(0, kMaxSize);
     options->add("test_pairs", &O::test_pairs, "pairs in a sequence of the test split; 0: pairs")
         .use_for(OptionUse::data)
         .require_range(0, kMaxSize);
@@ -162,7 +167,8 @@ bool is_image_folder(const CatalogueEntry& set) {
 
 std::vector<OptionSpec> list_sequence_options(DatasetFormat format) {
   if (format == DatasetFormat::mqar)
-    return select_general_options({"max_length", "test_length", "tokens", "pairs", "test_pairs", "power"});
+    return select_general_options(
+        {"max_length", "test_length", "tokens", "pairs", "min_pairs", "test_pairs", "power"});
   if (format == DatasetFormat::parity)
     return select_general_options({"max_length", "min_length", "test_length"});
   if (format == DatasetFormat::palindrome)

@@ -106,6 +106,7 @@ RecallOptions make_recall_options(const DatasetOptions& options) {
           .tokens = options.tokens,
           .pairs = options.pairs,
           .test_pairs = options.test_pairs,
+          .min_pairs = options.min_pairs,
           .power = options.power,
           .example_count = options.limit,
           .seed = options.seed};

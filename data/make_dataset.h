@@ -37,7 +37,7 @@ struct DatasetOptions {
   int64_t test_length = 0;
 
   // Options of mqar, which also uses seed, max_length and test_length; see RecallOptions.
-  int64_t tokens = 8192, pairs = 8, test_pairs = 0;
+  int64_t tokens = 8192, pairs = 8, min_pairs = 0, test_pairs = 0;
   double power = 0.01;
 
   // Options of ListOps, which also uses seed and max_length; see ListOpsOptions. Parity uses min_length, too.

@@ -33,10 +33,17 @@ std::vector<int64_t> draw_distinct(Draws& draws, int64_t count, int64_t first, i
   return all;
 }
 
+// Returns the number of halvings of `pairs` that leave at least `min_pairs`.
+int64_t count_halvings(int64_t pairs, int64_t min_pairs) {
+  int64_t halvings = 0;
+  while (pairs >> (halvings + 1) >= std::max<int64_t>(min_pairs, 1)) ++halvings;
+  return halvings;
+}
+
 // Draws `count` indices of `weights` without replacement. Each draw has probabilities proportional to the
 // weights of the remaining indices. The indices in the order of exponential times with these rates have this
 // distribution.
-std::vector<int64_t> draw_weighted(Draws& draws, int64_t count, const std::vector<double>& weights) {
+std::vector<int64_t> draw_weighted(Draws& draws, int64_t count, std::span<const double> weights) {
   std::vector<std::pair<double, int64_t>> times;
   for (const double weight : weights)
     times.emplace_back(-std::log(draws.uniform()) / weight, static_cast<int64_t>(times.size()));
@@ -84,6 +91,9 @@ std::vector<std::pair<std::string, std::string>> find_option_problems(const Reca
                 options.test_length > 0 ? options.test_length : options.max_length,
                 options.test_pairs != 0 ? "test_pairs" : "pairs",
                 options.test_pairs != 0 ? options.test_pairs : options.pairs);
+  if (options.min_pairs < 0 || options.min_pairs > options.pairs)
+    problems.emplace_back("min_pairs",
+                          concat_text("expected 0 to pairs = ", options.pairs, ", got ", options.min_pairs));
   if (!(options.power > 0))
     problems.emplace_back("power", concat_text("expected more than 0, got ", options.power));
   return problems;
@@ -92,22 +102,26 @@ std::vector<std::pair<std::string, std::string>> find_option_problems(const Reca
 RecallTask::RecallTask(const RecallOptions& options)
     : SymbolTask("mqar", make_sequence_options(options)),
       pairs_(options.split == "test" && options.test_pairs > 0 ? options.test_pairs : options.pairs),
+      min_pairs_(options.split == "train" && options.min_pairs > 0 ? options.min_pairs : pairs_),
       tokens_(options.tokens) {
   if (const auto problems = find_option_problems(options); !problems.empty())
     throw ConfigError("mqar: " + problems.front().first + ": " + problems.front().second);
-  for (int64_t gap = 0; gap < info().length / 2 - pairs_; ++gap)
+  for (int64_t gap = 0; gap < info().length / 2 - min_pairs_; ++gap)
     gap_weights_.push_back(std::pow(static_cast<double>(gap + 1), options.power - 1));
 }
 
 void RecallTask::write_example(const RandomStream& stream, const Example& example) const {
   Draws draws(stream);
-  const std::vector<int64_t> keys = draw_distinct(draws, pairs_, 1, tokens_ / 2),
-                             values = draw_distinct(draws, pairs_, tokens_ / 2, tokens_),
-                             gaps = draw_weighted(draws, pairs_, gap_weights_);
-  for (int64_t t = 2 * pairs_; t < info().length; ++t) example.tokens[t] = draws.below(tokens_);
-  for (int64_t i = 0; i < pairs_; ++i) {
+  const int64_t halvings = count_halvings(pairs_, min_pairs_),
+                pairs = pairs_ >> (halvings > 0 ? draws.below(halvings + 1) : 0);
+  const auto places = static_cast<size_t>(info().length / 2 - pairs);
+  const std::vector<int64_t> keys = draw_distinct(draws, pairs, 1, tokens_ / 2),
+                             values = draw_distinct(draws, pairs, tokens_ / 2, tokens_),
+                             gaps = draw_weighted(draws, pairs, std::span(gap_weights_).first(places));
+  for (int64_t t = 2 * pairs; t < info().length; ++t) example.tokens[t] = draws.below(tokens_);
+  for (int64_t i = 0; i < pairs; ++i) {
     const auto pair = static_cast<size_t>(i);
-    const int64_t query = 2 * (pairs_ + gaps[pair]);
+    const int64_t query = 2 * (pairs + gaps[pair]);
     example.tokens[2 * i] = example.tokens[query] = keys[pair];
     example.tokens[2 * i + 1] = example.targets[query] = values[pair];
     example.mask[query] = 1;

@@ -12,11 +12,15 @@ namespace tapeformer {
 
 struct RecallOptions {
   std::string split = "train";
-  int64_t max_length = 128;   // length of the sequences, at least 8 and even
-  int64_t test_length = 0;    // like max_length, for the split "test"; 0: max_length
-  int64_t tokens = 8192;      // size of the vocabulary, at least 4
-  int64_t pairs = 8;          // number of pairs in a sequence, at most a quarter of the length
-  int64_t test_pairs = 0;     // like pairs, for the split "test"; 0: pairs
+  int64_t max_length = 128;  // length of the sequences, at least 8 and even
+  int64_t test_length = 0;   // like max_length, for the split "test"; 0: max_length
+  int64_t tokens = 8192;     // size of the vocabulary, at least 4
+  int64_t pairs = 8;         // number of pairs in a sequence, at most a quarter of the length
+  int64_t test_pairs = 0;    // like pairs, for the split "test"; 0: pairs
+  // In the split "train", the number of pairs is pairs / 2^k, where k is uniformly distributed over all k >=
+  // 0 for which the number is at least min_pairs. 0: pairs. Easier sequences shorten the time until a model
+  // starts to learn.
+  int64_t min_pairs = 0;
   double power = 0.01;        // exponent of the distribution of the gaps, above 0
   int64_t example_count = 0;  // see SymbolTaskOptions
   uint64_t seed = 0;
@@ -44,7 +48,7 @@ class RecallTask final : public SymbolTask {
   void write_example(const RandomStream& stream, const Example& example) const override;
   bool has_token_targets() const override { return true; }
 
-  int64_t pairs_, tokens_;
+  int64_t pairs_, min_pairs_, tokens_;
   std::vector<double> gap_weights_;  // element n is proportional to the probability of gap n
 };
 

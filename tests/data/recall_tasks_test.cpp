@@ -90,6 +90,21 @@ TEST_CASE("mqar: each key is queried once, and the target of a query is the valu
     }
 }
 
+TEST_CASE("mqar: min_pairs adds easier sequences to the training") {
+  std::map<int64_t, int64_t> counts;
+  const RecallTask train({.max_length = 64, .tokens = 64, .pairs = 16, .min_pairs = 3});
+  for (int64_t i = 0; i < 300; ++i) {
+    const ReadExample one = read_example(train, i);
+    const auto pairs = std::accumulate(one.mask.begin(), one.mask.end(), int64_t{0});
+    ++counts[pairs];
+    check_recall(one, 64, pairs, 64);
+  }
+  CHECK(counts.size() == 3);
+  for (const int64_t pairs : {4, 8, 16}) CHECK(counts[pairs] > 70);
+  const RecallTask valid({.split = "valid", .max_length = 64, .tokens = 64, .pairs = 16, .min_pairs = 3});
+  for (int64_t i = 0; i < 20; ++i) check_recall(read_example(valid, i), 64, 16, 64);
+}
+
 TEST_CASE("mqar: the gaps have the power-law distribution") {
   constexpr int64_t kCount = 4000, kPlaces = 15;
   for (const double power : {0.01, 1.0}) {
@@ -205,6 +220,7 @@ TEST_CASE("impossible options of recall tasks are named") {
   CHECK(problems_of("mqar", {{"test_length", int64_t{64}}, {"test_pairs", int64_t{17}}}) ==
         "test_pairs: each pair and each query takes two positions, expected 1 to 16 pairs for 64 tokens, got "
         "17\n");
+  CHECK(problems_of("mqar", {{"min_pairs", int64_t{9}}}) == "min_pairs: expected 0 to pairs = 8, got 9\n");
   CHECK(problems_of("parity", {{"min_length", int64_t{129}}}) ==
         "min_length: expected at most max_length = 128, got 129\n");
   CHECK(problems_of("parity", {{"test_length", int64_t{7}}}) ==
