@@ -1,8 +1,10 @@
 #include "data/recall_tasks.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
+#include <span>
 
 #include "core/base/errors.h"
 
@@ -33,11 +35,13 @@ std::vector<int64_t> draw_distinct(Draws& draws, int64_t count, int64_t first, i
   return all;
 }
 
-// Returns the number of halvings of `pairs` that leave at least `min_pairs`.
-int64_t count_halvings(int64_t pairs, int64_t min_pairs) {
+// Draws a number of pairs; see RecallOptions::min_pairs.
+int64_t draw_pair_count(Draws& draws, int64_t pairs, int64_t min_pairs) {
   int64_t halvings = 0;
-  while (pairs >> (halvings + 1) >= std::max<int64_t>(min_pairs, 1)) ++halvings;
-  return halvings;
+  while (pairs >> (halvings + 1) >= min_pairs) ++halvings;
+  if (halvings == 0) return pairs;
+  const auto draw = static_cast<uint64_t>(1 + draws.below((int64_t{2} << halvings) - 1));
+  return pairs >> (std::bit_width(draw) - 1);
 }
 
 // Draws `count` indices of `weights` without replacement. Each draw has probabilities proportional to the
@@ -112,8 +116,7 @@ RecallTask::RecallTask(const RecallOptions& options)
 
 void RecallTask::write_example(const RandomStream& stream, const Example& example) const {
   Draws draws(stream);
-  const int64_t halvings = count_halvings(pairs_, min_pairs_),
-                pairs = pairs_ >> (halvings > 0 ? draws.below(halvings + 1) : 0);
+  const int64_t pairs = draw_pair_count(draws, pairs_, min_pairs_);
   const auto places = static_cast<size_t>(info().length / 2 - pairs);
   const std::vector<int64_t> keys = draw_distinct(draws, pairs, 1, tokens_ / 2),
                              values = draw_distinct(draws, pairs, tokens_ / 2, tokens_),
