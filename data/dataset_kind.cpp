@@ -137,7 +137,7 @@ const OptionTable<DatasetOptions>& general_table() {
         .require_range(1, kMaxSize);
     options
         ->add("min_pairs", &O::min_pairs,
-              "smallest number of pairs in training, which also has shorter sequences; 0: pairs")
+              "smallest number of pairs in training, which halves pairs at random; 0: always pairs")
         .use_for(OptionUse::data)
         .require_range(0, kMaxSize);
     options->add("test_pairs", &O::test_pairs, "pairs in a sequence of the test split; 0: pairs")

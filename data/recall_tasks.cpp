@@ -35,12 +35,13 @@ std::vector<int64_t> draw_distinct(Draws& draws, int64_t count, int64_t first, i
   return all;
 }
 
-// Draws the k of RecallOptions::min_pairs.
-int64_t draw_halvings(Draws& draws, int64_t pairs, int64_t min_pairs) {
-  int64_t largest = 0;
-  while (pairs >> (largest + 1) >= min_pairs) ++largest;
-  if (largest == 0) return 0;
-  return std::bit_width(static_cast<uint64_t>(1 + draws.below((int64_t{2} << largest) - 1))) - 1;
+// Draws a number of pairs; see RecallOptions::min_pairs.
+int64_t draw_pair_count(Draws& draws, int64_t pairs, int64_t min_pairs) {
+  int64_t halvings = 0;
+  while (pairs >> (halvings + 1) >= min_pairs) ++halvings;
+  if (halvings == 0) return pairs;
+  const auto draw = static_cast<uint64_t>(1 + draws.below((int64_t{2} << halvings) - 1));
+  return pairs >> (std::bit_width(draw) - 1);
 }
 
 // Draws `count` indices of `weights` without replacement. Each draw has probabilities proportional to the
@@ -109,19 +110,18 @@ RecallTask::RecallTask(const RecallOptions& options)
       tokens_(options.tokens) {
   if (const auto problems = find_option_problems(options); !problems.empty())
     throw ConfigError("mqar: " + problems.front().first + ": " + problems.front().second);
-  for (int64_t gap = 0; gap < info().length / 2 - pairs_; ++gap)
+  for (int64_t gap = 0; gap < info().length / 2 - min_pairs_; ++gap)
     gap_weights_.push_back(std::pow(static_cast<double>(gap + 1), options.power - 1));
 }
 
 void RecallTask::write_example(const RandomStream& stream, const Example& example) const {
   Draws draws(stream);
-  const int64_t halvings = draw_halvings(draws, pairs_, min_pairs_), pairs = pairs_ >> halvings,
-                length = (info().length >> halvings) / 2 * 2;
-  const auto places = static_cast<size_t>(length / 2 - pairs);
+  const int64_t pairs = draw_pair_count(draws, pairs_, min_pairs_);
+  const auto places = static_cast<size_t>(info().length / 2 - pairs);
   const std::vector<int64_t> keys = draw_distinct(draws, pairs, 1, tokens_ / 2),
                              values = draw_distinct(draws, pairs, tokens_ / 2, tokens_),
                              gaps = draw_weighted(draws, pairs, std::span(gap_weights_).first(places));
-  for (int64_t t = 2 * pairs; t < length; ++t) example.tokens[t] = draws.below(tokens_);
+  for (int64_t t = 2 * pairs; t < info().length; ++t) example.tokens[t] = draws.below(tokens_);
   for (int64_t i = 0; i < pairs; ++i) {
     const auto pair = static_cast<size_t>(i);
     const int64_t query = 2 * (pairs + gaps[pair]);

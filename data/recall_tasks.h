@@ -17,10 +17,9 @@ struct RecallOptions {
   int64_t tokens = 8192;     // size of the vocabulary, at least 4
   int64_t pairs = 8;         // number of pairs in a sequence, at most a quarter of the length
   int64_t test_pairs = 0;    // like pairs, for the split "test"; 0: pairs
-  // If min_pairs is not 0, the sequences of the split "train" have pairs / 2^k pairs in the first length /
-  // 2^k tokens, for all k >= 0 for which the number of pairs is at least min_pairs. The other tokens are 0.
-  // The probability of k is proportional to 2^k, so that each number of pairs has equally many queries.
-  // Easier sequences shorten the time until a model starts to learn.
+  // In the split "train", the number of pairs is pairs / 2^k for all k >= 0 for which it is at least
+  // min_pairs. The probability of k is proportional to 2^k, so that each number of pairs has equally many
+  // queries. Easier sequences shorten the time until a model starts to learn. 0: pairs.
   int64_t min_pairs = 0;
   double power = 0.01;        // exponent of the distribution of the gaps, above 0
   int64_t example_count = 0;  // see SymbolTaskOptions

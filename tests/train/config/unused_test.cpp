@@ -242,36 +242,15 @@ Names unused_by_defaults() {
 
 // Returns the keys that have no effect in any config of this file.
 Names unused_by_all() {
-  return {"data.image_size",
-          "data.color",
-          "data.bad_images",
-          "data.image_cache",
-          "data.valid_share",
-          "data.test_share",
-          "data.valid_path",
-          "data.test_path",
-          "data.tokenizer",
-          "data.vocabulary",
-          "data.sequence_length",
-          "data.sentencepiece_model",
-          "data.unknown_characters",
-          "data.eval_context",
-          "optimizer.form",
-          "optimizer.decay_rate",
-          "optimizer.update_clip",
-          "data.min_length",
-          "data.max_depth",
-          "data.max_args",
-          "data.test_length",
-          "data.tokens",
-          "data.pairs",
-          "data.min_pairs",
-          "data.test_pairs",
-          "data.power",
-          "data.streams",
-          "data.components",
-          "model.decoder_layers",
-          "model.summary_tokens"};
+  return {
+      "data.image_size",         "data.color",          "data.bad_images",      "data.image_cache",
+      "data.valid_share",        "data.test_share",     "data.valid_path",      "data.test_path",
+      "data.tokenizer",          "data.vocabulary",     "data.sequence_length", "data.sentencepiece_model",
+      "data.unknown_characters", "data.eval_context",   "optimizer.form",       "optimizer.decay_rate",
+      "optimizer.update_clip",   "data.min_length",     "data.max_depth",       "data.max_args",
+      "data.test_length",        "data.tokens",         "data.pairs",           "data.min_pairs",
+      "data.test_pairs",         "data.power",          "data.streams",         "data.components",
+      "model.decoder_layers",    "model.summary_tokens"};
 }
 
 // Returns the keys that only models of type "sequence" use.

@@ -25,8 +25,9 @@ struct RecallTable {
 const std::vector<RecallTable> kRecallTasks = {
     {"mqar",
      "MQAR, %",
-     {"data.max_length=64", "data.pairs=8", "data.tokens=256"},
-     {"data.tokens=8192", "data.batch_size=64", "train.steps=20000"}},
+     {},
+     {"data.max_length=256", "data.pairs=64", "data.min_pairs=4", "data.tokens=8192", "data.batch_size=64",
+      "train.steps=20000"}},
     {"parity", "parity, %", {"data.test_length=64"}, {"train.steps=20000"}},
     {"palindrome",
      "palindrome, %",
