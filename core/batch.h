@@ -18,6 +18,9 @@ struct Batch {
   // has `elements` instead of `tokens`. Padding elements are 0.
   Tensor elements = {};
   Tensor targets = {};  // (batch,) float32; the data set defines their meaning
+  // (batch, length) uint8 or int64: the token that position t must predict, if it is not token t + 1. The
+  // last token is then not read. Undefined if position t predicts token t + 1.
+  Tensor token_targets = {};
 
   const Tensor& inputs() const { return tokens.defined() ? tokens : elements; }
 };

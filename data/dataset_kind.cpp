@@ -13,6 +13,7 @@ namespace {
 
 using Problems = std::vector<std::pair<std::string, std::string>>;
 
+constexpr int64_t kMinLength = 8;     // of generated sequences
 constexpr double kMaxSize = 1 << 20;  // the product of three such numbers fits in int64_t
 
 // Adds the options of data sets that are a path with splits: texts and folders of pictures.
@@ -114,7 +115,9 @@ const OptionTable<DatasetOptions>& general_table() {
     options
         ->add("max_length", &O::max_length,
               "sequence length; listops and sets: largest number of tokens or elements")
-        .require_range(8, kMaxSize);
+        .require_range(kMinLength, kMaxSize);
+    options->add("test_length", &O::test_length, "sequence length of the test split; 0: max_length")
+        .require_range(0, kMaxSize);
     options
         ->add("min_length", &O::min_length,
               "smallest number of tokens or elements; 0: a quarter of max_length")
@@ -127,6 +130,24 @@ const OptionTable<DatasetOptions>& general_table() {
     options->add("max_args", &O::max_args, "largest number of operands of an operation")
         .use_for(OptionUse::data)
         .require_range(2, 1000);
+    options->add("tokens", &O::tokens, "size of the vocabulary; half are keys and half are values")
+        .require_range(4, 1 << 20);
+    options->add("pairs", &O::pairs, "pairs of a key and a value in a sequence")
+        .use_for(OptionUse::data)
+        .require_range(1, kMaxSize);
+    options
+        ->add("min_pairs", &O::min_pairs,
+              "smallest number of pairs in training, which halves pairs at random; 0: always pairs")
+        .use_for(OptionUse::data)
+        .require_range(0, kMaxSize);
+    options->add("test_pairs", &O::test_pairs, "pairs in a sequence of the test split; 0: pairs")
+        .use_for(OptionUse::data)
+        .require_range(0, kMaxSize);
+    options
+        ->add("power", &O::power,
+              "gap n between the pairs and a query has a probability proportional to (n + 1)^(power - 1)")
+        .use_for(OptionUse::data)
+        .require_range(1e-6, 10);
     options->add("symbols", &O::symbols, "symbols besides the separator").require_range(1, 65535);
     return options;
   }();
@@ -144,6 +165,17 @@ bool is_image_folder(const CatalogueEntry& set) {
   return set.format == DatasetFormat::image_folder;
 }
 
+std::vector<OptionSpec> list_sequence_options(DatasetFormat format) {
+  if (format == DatasetFormat::mqar)
+    return select_general_options(
+        {"max_length", "test_length", "tokens", "pairs", "min_pairs", "test_pairs", "power"});
+  if (format == DatasetFormat::parity)
+    return select_general_options({"max_length", "min_length", "test_length"});
+  if (format == DatasetFormat::palindrome)
+    return select_general_options({"max_length", "test_length", "symbols"});
+  return select_general_options({"max_length", "symbols"});
+}
+
 std::vector<OptionSpec> list_options(const CatalogueEntry& set) {
   switch (set.type) {
     case DatasetType::speech:
@@ -154,7 +186,7 @@ std::vector<OptionSpec> list_options(const CatalogueEntry& set) {
       return options;
     }
     case DatasetType::sequences:
-      return select_general_options({"max_length", "symbols"});
+      return list_sequence_options(set.format);
     case DatasetType::expressions:
       return select_general_options({"max_length", "min_length", "max_depth", "max_args"});
     case DatasetType::vectors:
@@ -197,7 +229,9 @@ DatasetOptions make_options(const CatalogueEntry& set, const OptionValues& value
 }
 
 bool has_validation_split(const CatalogueEntry& set, const OptionValues& values) {
-  if (set.type == DatasetType::expressions || set.type == DatasetType::vectors) return true;
+  if (set.type == DatasetType::expressions || set.type == DatasetType::vectors ||
+      values.contains("test_length"))
+    return true;
   if (set.type == DatasetType::text || is_image_folder(set))
     return values.get<double>("valid_share") > 0 || !values.get<std::string>("valid_path").empty();
   return set.type == DatasetType::images && values.get<int64_t>("validation") > 0;
@@ -228,9 +262,17 @@ Problems find_problems(const CatalogueEntry& set, const OptionValues& values) {
   require(!has("downscale") || (set.height % options.downscale == 0 && set.width % options.downscale == 0),
           "downscale",
           concat_text(options.downscale, " does not divide images of ", set.height, " x ", set.width));
-  require(set.format != DatasetFormat::duplication_task || options.max_length % 2 == 0, "max_length",
-          concat_text("the duplication task has two equal halves, expected an even number, got ",
-                      options.max_length));
+  if (set.format == DatasetFormat::duplication_task || set.format == DatasetFormat::palindrome)
+    for (const auto& [option, length] :
+         {std::pair("max_length", options.max_length), {"test_length", options.test_length}})
+      require(
+          length % 2 == 0, option,
+          concat_text("the ", set.name, " task has two equal halves, expected an even number, got ", length));
+  require(options.test_length == 0 || options.test_length >= kMinLength, "test_length",
+          concat_text("expected at least ", kMinLength, ", or 0 (max_length), got ", options.test_length));
+  if (set.format == DatasetFormat::mqar)
+    for (auto& problem : find_option_problems(make_recall_options(options)))
+      problems.push_back(std::move(problem));
   require(!set.needs_path || !values.get<std::string>("path").empty(), "path",
           concat_text("data set \"", set.name, "\" needs ",
                       set.type == DatasetType::text     ? "a file, a folder or a pattern"

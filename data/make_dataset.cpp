@@ -58,10 +58,18 @@ const CatalogueEntry& require_supported_entry(const std::string& name) {
 // Returns the synthetic data set that `set` describes, or nullptr if `set` is not synthetic.
 std::shared_ptr<const Dataset> make_synthetic_dataset(const CatalogueEntry& set,
                                                       const DatasetOptions& options) {
-  const SymbolTaskOptions task{options.split, options.max_length, options.symbols, options.limit,
-                               options.seed};
+  const SymbolTaskOptions task{.split = options.split,
+                               .max_length = options.max_length,
+                               .symbols = options.symbols,
+                               .example_count = options.limit,
+                               .seed = options.seed,
+                               .test_length = options.test_length};
   if (set.format == DatasetFormat::copy_task) return std::make_shared<CopyTask>(task);
   if (set.format == DatasetFormat::duplication_task) return std::make_shared<DuplicationTask>(task);
+  if (set.format == DatasetFormat::palindrome) return std::make_shared<PalindromeTask>(task);
+  if (set.format == DatasetFormat::parity)
+    return std::make_shared<ParityTask>(ParityOptions{task, options.min_length});
+  if (set.format == DatasetFormat::mqar) return std::make_shared<RecallTask>(make_recall_options(options));
   if (set.format == DatasetFormat::listops)
     return std::make_shared<ListOps>(ListOpsOptions{.split = options.split,
                                                     .min_length = options.min_length,
@@ -90,6 +98,19 @@ TextOptions make_text_options(const CatalogueEntry& set, const DatasetOptions& o
 }
 
 }  // namespace
+
+RecallOptions make_recall_options(const DatasetOptions& options) {
+  return {.split = options.split,
+          .max_length = options.max_length,
+          .test_length = options.test_length,
+          .tokens = options.tokens,
+          .pairs = options.pairs,
+          .test_pairs = options.test_pairs,
+          .min_pairs = options.min_pairs,
+          .power = options.power,
+          .example_count = options.limit,
+          .seed = options.seed};
+}
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const DatasetOptions& options) {
   if (options.tokenizer) return options.tokenizer;

@@ -8,6 +8,7 @@
 
 #include "data/batches/dataset.h"
 #include "data/images/image_folder.h"
+#include "data/recall_tasks.h"
 #include "data/text/text_dataset.h"
 
 namespace tapeformer {
@@ -33,8 +34,13 @@ struct DatasetOptions {
   uint64_t seed = 0;
   int64_t max_length = 128;
   int64_t symbols = 10;
+  int64_t test_length = 0;
 
-  // Options of ListOps, which also uses seed and max_length; see ListOpsOptions.
+  // Options of mqar, which also uses seed, max_length and test_length; see RecallOptions.
+  int64_t tokens = 8192, pairs = 8, min_pairs = 0, test_pairs = 0;
+  double power = 0.01;
+
+  // Options of ListOps, which also uses seed and max_length; see ListOpsOptions. Parity uses min_length, too.
   int64_t min_length = 0, max_depth = 10, max_args = 10;
 
   // Options of sets of vectors, which also use seed, min_length and max_length; see SetTaskOptions.
@@ -45,6 +51,9 @@ struct DatasetOptions {
   TextOptions text_options = {};
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // if null, text_options determines the tokenizer
 };
+
+// Returns the options of mqar.
+RecallOptions make_recall_options(const DatasetOptions& options);
 
 // Returns the tokenizer of a text data set: options.tokenizer or, if it is null, the tokenizer that
 // options.text_options describes. Throws the errors of make_tokenizer(const TextOptions&, uint64_t).

@@ -7,7 +7,12 @@
 namespace tapeformer {
 
 SymbolTask::SymbolTask(const std::string& name, const SymbolTaskOptions& options)
-    : info_{name, options.split, options.symbols + 1, options.max_length},
+    : info_{.name = name,
+            .split = options.split,
+            .vocabulary = options.symbols + 1,
+            .length =
+                options.split == "test" && options.test_length > 0 ? options.test_length : options.max_length,
+            .longest_split_length = std::max(options.max_length, options.test_length)},
       size_(options.example_count),
       symbol_count_(options.symbols),
       stream_(options.seed, name + " task: " + options.split) {
@@ -16,6 +21,9 @@ SymbolTask::SymbolTask(const std::string& name, const SymbolTaskOptions& options
     throw ConfigError(describe_unknown_name(options.split, "a split", splits));
   if (options.max_length < 8)
     throw ConfigError(concat_text(name, ": max_length ", options.max_length, ", expected at least 8"));
+  if (options.test_length != 0 && options.test_length < 8)
+    throw ConfigError(
+        concat_text(name, ": test_length ", options.test_length, ", expected at least 8, or 0 (max_length)"));
   if (options.symbols < 1)
     throw ConfigError(concat_text(name, ": ", options.symbols, " symbols, expected at least 1"));
   if (options.example_count < 0)
@@ -31,20 +39,27 @@ Batch SymbolTask::batch(std::span<const int64_t> indices) const {
   Batch batch;
   batch.tokens = Tensor::zeros({count, length + 1}, DType::int64);
   batch.mask = Tensor::zeros({count, length}, DType::uint8);
+  if (has_token_targets()) batch.token_targets = Tensor::zeros({count, length}, DType::int64);
   for (int64_t i = 0; i < count; ++i)
-    write_example(stream_.at_step(static_cast<uint64_t>(indices[static_cast<size_t>(i)])),
-                  batch.tokens.data<int64_t>() + i * (length + 1), batch.mask.data<uint8_t>() + i * length);
-  if (info_.vocabulary <= 256) batch.tokens = batch.tokens.to(DType::uint8);
+    write_example(
+        stream_.at_step(static_cast<uint64_t>(indices[static_cast<size_t>(i)])),
+        {.tokens = batch.tokens.data<int64_t>() + i * (length + 1),
+         .mask = batch.mask.data<uint8_t>() + i * length,
+         .targets = has_token_targets() ? batch.token_targets.data<int64_t>() + i * length : nullptr});
+  if (info_.vocabulary <= 256) {
+    batch.tokens = batch.tokens.to(DType::uint8);
+    if (has_token_targets()) batch.token_targets = batch.token_targets.to(DType::uint8);
+  }
   return batch;
 }
 
-void CopyTask::write_example(const RandomStream& stream, int64_t* tokens, uint8_t* mask) const {
+void CopyTask::write_example(const RandomStream& stream, const Example& example) const {
   const int64_t min_symbols = info().length / 4, max_symbols = (info().length - 1) / 2 - 1;
   const auto choices = static_cast<uint64_t>(max_symbols - min_symbols + 1);
   const auto n = min_symbols + static_cast<int64_t>(stream.uniform_below(0, choices));
   for (int64_t i = 0; i < n; ++i)
-    tokens[i] = tokens[n + 1 + i] = static_cast<int64_t>(draw_symbol(stream, 1 + i));
-  std::fill(mask + n - 1, mask + 2 * n, uint8_t{1});
+    example.tokens[i] = example.tokens[n + 1 + i] = static_cast<int64_t>(draw_symbol(stream, 1 + i));
+  std::fill(example.mask + n - 1, example.mask + 2 * n, uint8_t{1});
 }
 
 DuplicationTask::DuplicationTask(const SymbolTaskOptions& options) : SymbolTask("duplication", options) {
@@ -53,11 +68,11 @@ DuplicationTask::DuplicationTask(const SymbolTaskOptions& options) : SymbolTask(
                                   ", expected an even number: both halves are equally long"));
 }
 
-void DuplicationTask::write_example(const RandomStream& stream, int64_t* tokens, uint8_t* mask) const {
+void DuplicationTask::write_example(const RandomStream& stream, const Example& example) const {
   const int64_t half = info().length / 2;
   for (int64_t i = 1; i < half; ++i)
-    tokens[i] = tokens[half + i] = static_cast<int64_t>(draw_symbol(stream, i));
-  std::fill(mask + half, mask + 2 * half - 1, uint8_t{1});
+    example.tokens[i] = example.tokens[half + i] = static_cast<int64_t>(draw_symbol(stream, i));
+  std::fill(example.mask + half, example.mask + 2 * half - 1, uint8_t{1});
 }
 
 }  // namespace tapeformer

@@ -16,10 +16,12 @@ struct SymbolTaskOptions {
   int64_t symbols = 10;
   int64_t example_count = 0;  // number of examples; 0: kTrainExampleCount or kEvalExampleCount
   uint64_t seed = 0;
+  // Like max_length, for the split "test"; 0: max_length.
+  int64_t test_length = 0;
 };
 
-// Base class of the tasks in this file. Symbols are uniformly distributed in [1, symbols]; 0 is the
-// separator.
+// Base class of the tasks in this file and in data/recall_tasks.h. Symbols are uniformly distributed in [1,
+// symbols]; 0 is the separator.
 class SymbolTask : public Dataset {
  public:
   // Default numbers of examples. 640,000 examples are 10,000 steps with batches of 64.
@@ -28,11 +30,20 @@ class SymbolTask : public Dataset {
 
   const DatasetInfo& info() const override { return info_; }
   int64_t size() const override { return size_; }
-  // Returns tokens (batch, max_length + 1) and a uint8 mask (batch, max_length). The tokens are uint8 if the
-  // vocabulary has at most 256 tokens, otherwise int64.
+  // Returns tokens (batch, length + 1), a uint8 mask (batch, length) and, if has_token_targets() is true,
+  // token_targets (batch, length). The tokens are uint8 if the vocabulary has at most 256 tokens, otherwise
+  // int64.
   Batch batch(std::span<const int64_t> indices) const override;
 
  protected:
+  // The arrays of an example: `tokens` has info().length + 1 elements, and `mask` and `targets` have
+  // info().length elements. `targets` is null unless has_token_targets() is true.
+  struct Example {
+    int64_t* tokens;
+    uint8_t* mask;
+    int64_t* targets;
+  };
+
   // Throws ConfigError for options that are out of range.
   SymbolTask(const std::string& name, const SymbolTaskOptions& options);
 
@@ -42,9 +53,10 @@ class SymbolTask : public Dataset {
   }
 
  private:
-  // Writes an example to the arrays `tokens`, which has info().length + 1 elements, and `mask`, which has
-  // info().length elements. The elements of both arrays must be zero before the call.
-  virtual void write_example(const RandomStream& stream, int64_t* tokens, uint8_t* mask) const = 0;
+  // Writes an example to arrays whose elements are zero.
+  virtual void write_example(const RandomStream& stream, const Example& example) const = 0;
+  // Whether the targets differ from the next tokens.
+  virtual bool has_token_targets() const { return false; }
 
   DatasetInfo info_;
   int64_t size_;
@@ -63,7 +75,7 @@ class CopyTask final : public SymbolTask {
   explicit CopyTask(const SymbolTaskOptions& options) : SymbolTask("copy", options) {}
 
  private:
-  void write_example(const RandomStream& stream, int64_t* tokens, uint8_t* mask) const override;
+  void write_example(const RandomStream& stream, const Example& example) const override;
 };
 
 // The duplication task of "Reformer" (Kitaev et al. 2020), section 5. A sequence has the form 0 w 0 w 0,
@@ -74,7 +86,7 @@ class DuplicationTask final : public SymbolTask {
   explicit DuplicationTask(const SymbolTaskOptions& options);
 
  private:
-  void write_example(const RandomStream& stream, int64_t* tokens, uint8_t* mask) const override;
+  void write_example(const RandomStream& stream, const Example& example) const override;
 };
 
 }  // namespace tapeformer

@@ -45,9 +45,11 @@ Tensor make_positions(const AutoregressiveModelOptions& options) {
   return table.to(DType::float32);
 }
 
-// Returns the tokens to predict, tokens[:, 1:], as (batch * length,).
-Tensor flatten_targets(const Tensor& tokens) {
-  return reshape(slice(tokens, 1, 1, tokens.size(1)), {-1});
+// Returns the tokens to predict as (batch * length,).
+Tensor flatten_targets(const Batch& batch) {
+  const Tensor& tokens = batch.tokens;
+  return reshape(batch.token_targets.defined() ? batch.token_targets : slice(tokens, 1, 1, tokens.size(1)),
+                 {-1});
 }
 
 double count_unmasked_rows(const Tensor& targets, const Tensor& weights) {
@@ -155,8 +157,8 @@ Tensor AutoregressiveModel::compute_chunked_loss(const LossInputs& inputs) const
 AutoregressiveModel::LossInputs AutoregressiveModel::encode_batch(const Batch& batch,
                                                                   const ForwardContext& context) const {
   const Tensor encoded = encode(slice(batch.tokens, 1, 0, -1), context);
-  return {reshape(encoded, {encoded.size(0) * encoded.size(1), encoded.size(2)}),
-          flatten_targets(batch.tokens), batch.mask.defined() ? reshape(batch.mask, {-1}) : Tensor{},
+  return {reshape(encoded, {encoded.size(0) * encoded.size(1), encoded.size(2)}), flatten_targets(batch),
+          batch.mask.defined() ? reshape(batch.mask, {-1}) : Tensor{},
           context.training ? options_.training_loss_options : CrossEntropyOptions{}};
 }
 

@@ -80,8 +80,9 @@ class AutoregressiveModel final : public Module {
   // Returns the parameters of the distributions of the next tokens, (batch, length, outputs). Row t describes
   // token t + 1. `inputs` is (batch, length) integer. Throws ShapeError if the length exceeds max_length.
   Tensor forward(const Tensor& inputs, const ForwardContext& context) const;
-  // Returns the mean loss per unmasked token of batch.tokens[:, 1:], a scalar. The loss is the negative
-  // log-likelihood in nats. In training, training_loss_options can add label smoothing and a z-loss.
+  // Returns the mean loss per unmasked token of batch.token_targets or, if they are undefined, of
+  // batch.tokens[:, 1:], a scalar. The loss is the negative log-likelihood in nats. In training,
+  // training_loss_options can add label smoothing and a z-loss.
   Tensor compute_loss(const Batch& batch, const ForwardContext& context) const;
   // Scores of an evaluation. `loss_nats` is the evaluation loss in nats per unmasked token. `accuracy` is the
   // share of unmasked tokens that the model predicts correctly. For a logistic mixture, the accuracy is not

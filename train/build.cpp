@@ -136,7 +136,7 @@ AutoregressiveModelOptions make_model_options(const Config& config, const Datase
   auto options = read_options<AutoregressiveModelOptions>(config);
   options.head = config.model.type == "image" ? OutputHead::logistic_mixture : OutputHead::categorical;
   options.vocabulary_size = data.vocabulary;
-  options.max_length = data.length;
+  options.max_length = data.model_length();
   options.layout = {data.height, data.width, data.channels};
   return options;
 }

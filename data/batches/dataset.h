@@ -21,6 +21,10 @@ struct DatasetInfo {
   int64_t length = 0;
   int64_t height = 0, width = 0, channels = 0;  // 0 if the examples are not images
   int64_t feature_count = 0;                    // size of each vector in a set; 0 for sequences of tokens
+  int64_t longest_split_length = 0;             // largest `length` of a split; 0: all splits are equally long
+
+  // Returns the number of positions that a model of all splits needs.
+  int64_t model_length() const { return longest_split_length > 0 ? longest_split_length : length; }
 
   bool operator==(const DatasetInfo&) const = default;
 };

@@ -52,7 +52,7 @@ constexpr std::array<CatalogueFile, 1> kCmudictFiles{{{"cmudict.dict"}}};
 
 constexpr std::string_view kCopyCorpus = "copy the corpus into such a folder";
 
-constexpr std::array<CatalogueEntry, 19> kSets{{
+constexpr std::array<CatalogueEntry, 22> kSets{{
     {.name = "mnist",
      .type = DatasetType::images,
      .format = DatasetFormat::idx,
@@ -99,6 +99,9 @@ constexpr std::array<CatalogueEntry, 19> kSets{{
      .needs_path = true},
     {.name = "copy", .type = DatasetType::sequences, .format = DatasetFormat::copy_task},
     {.name = "duplication", .type = DatasetType::sequences, .format = DatasetFormat::duplication_task},
+    {.name = "mqar", .type = DatasetType::sequences, .format = DatasetFormat::mqar},
+    {.name = "parity", .type = DatasetType::sequences, .format = DatasetFormat::parity},
+    {.name = "palindrome", .type = DatasetType::sequences, .format = DatasetFormat::palindrome},
     {.name = "listops", .type = DatasetType::expressions, .format = DatasetFormat::listops, .classes = 10},
     {.name = "set-maximum", .type = DatasetType::vectors, .format = DatasetFormat::set_maximum},
     {.name = "set-mixture", .type = DatasetType::vectors, .format = DatasetFormat::set_mixture},

@@ -28,6 +28,9 @@ enum class DatasetType {
 enum class DatasetFormat {
   copy_task,         // no files; made by CopyTask (data/symbol_tasks.h)
   duplication_task,  // no files; made by DuplicationTask
+  mqar,              // no files; made by RecallTask (data/recall_tasks.h)
+  parity,            // no files; made by ParityTask
+  palindrome,        // no files; made by PalindromeTask
   listops,           // no files; made by ListOps (data/listops.h)
   set_maximum,       // no files; made by SetMaximumTask (data/set_tasks.h)
   set_mixture,       // no files; made by SetMixtureTask

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "core/allocator.h"
+#include "ops/reduce.h"
 #include "ops/view.h"
 #include "tests/models/parameter_gradients.h"
 #include "tests/models/small_model.h"
@@ -121,6 +122,24 @@ TEST_CASE("score() returns the loss and the share of correct predictions, with a
   mixtures.initialize(3);
   CHECK(mixtures.compute_scores({.tokens = random_tokens(2, 5, 256), .mask = {}, .labels = {}}).accuracy ==
         -1);
+}
+
+TEST_CASE("targets of a batch replace the next tokens") {
+  for (const int64_t chunks : {1, 3}) {
+    CAPTURE(chunks);
+    AutoregressiveModelOptions options = small_options("linear", OutputHead::categorical);
+    options.loss_chunks = chunks;
+    AutoregressiveModel model(options);
+    model.initialize(3);
+    Batch batch{.tokens = random_tokens(2, 9, 7)};
+    const auto next = model.compute_scores(batch);
+    batch.token_targets = slice(batch.tokens, 1, 1, 9);
+    CHECK(model.compute_scores(batch).loss_nats == next.loss_nats);
+    // With the most probable tokens as targets, all predictions are correct.
+    batch.token_targets = argmax(model.forward(slice(batch.tokens, 1, 0, -1), {})).to(DType::uint8);
+    CHECK(model.compute_scores(batch).accuracy == 1);
+    CHECK(model.compute_scores(batch).loss_nats < next.loss_nats);
+  }
 }
 
 TEST_CASE("models accept empty sequences and batches of one, and refuse long sequences and invalid options") {

@@ -60,6 +60,10 @@ TEST_CASE("learning: softmax attention learns to copy and to duplicate") {
   CHECK(accuracy("duplication", kSoftmax) > 99);
 }
 
+TEST_CASE("learning: softmax attention learns to reverse") {
+  CHECK(accuracy("palindrome", kSoftmax) > 99);
+}
+
 TEST_CASE("learning: linear attention learns to copy and to duplicate") {
   CHECK(accuracy("copy", kLinear) > 99);
   CHECK(accuracy("duplication", kLinear) > 99);

@@ -40,9 +40,11 @@ void StepGraphs::move_to_device(StepBatch& batch, int64_t micro_batch, const Bat
   };
   copy(batch.examples().tokens, input.tokens);
   copy(batch.examples().mask, input.mask);
+  copy(batch.examples().token_targets, input.token_targets);
   Batch moved = batch.examples();
   moved.tokens = input.tokens;
   moved.mask = input.mask;
+  moved.token_targets = input.token_targets;
   batch.tensors = moved;
 }
 

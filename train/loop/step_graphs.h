@@ -44,8 +44,8 @@ class StepGraphs {
   StepGraphs(Device device, int64_t micro_batch_count);
   ~StepGraphs();
 
-  // Copies the tokens and the mask of a micro-batch to the device. Batches of equal layout and equal index
-  // among the micro-batches of their steps use the same memory, which captured graphs read.
+  // Copies the tokens, the mask and the targets of a micro-batch to the device. Batches of equal layout and
+  // equal index among the micro-batches of their steps use the same memory, which captured graphs read.
   void move_to_device(StepBatch& batch, int64_t micro_batch, const BatchLayout& layout);
 
   // Runs step number `step`: calls `launch_step`, or replays the graph of `layout`. `launch_step` must do the

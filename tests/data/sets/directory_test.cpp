@@ -75,7 +75,7 @@ TEST_CASE("an unknown data set is a config error with a suggestion") {
         "\"fashion_mnist\" is not a data set; did you mean \"fashion-mnist\"?");
   CHECK(message_of<ConfigError>([] { require_catalogue_entry("zzzzzzzzzzzz"); }) ==
         "\"zzzzzzzzzzzz\" is not a data set; there are mnist, fashion-mnist, cifar10, images, copy, "
-        "duplication, "
+        "duplication, mqar, parity, palindrome, "
         "listops, set-maximum, set-mixture, text, enwik8, text8, an4, fsdd, kaldi, timit, librispeech, "
         "synthetic-speech, cmudict");
 }

@@ -455,3 +455,21 @@ TEST_CASE("reproduce survey-table trains classifiers and measures time and memor
   CHECK(table["printed"]["rows"].size() == 22);
   CHECK(contains(read_file(dir / "out/table.csv"), "linear,decoding,,\"yes, constant state\""));
 }
+
+TEST_CASE("reproduce recall-table trains each kind on three tasks and shows it in one line") {
+  const TempDir dir;
+  const auto ran = run_program(reproduce_command(
+      "recall-table", dir / "out", {"train.steps=2", "data.batch_size=2", "data.eval_limit=4"},
+      {"--rows", "linear-mqar,linear-parity,linear-palindrome,lsh-parity"}));
+  CAPTURE(ran.err);
+  REQUIRE(ran.code == 0);
+  const auto table = parse_json_output(ran);
+  for (const std::string task : {"mqar", "parity", "palindrome"}) {
+    CAPTURE(task);
+    CHECK(mean(table, "linear-" + task, task + "_accuracy_percent") >= 0);
+    CHECK(mean(table, "linear-" + task, task + "_bits_per_token") > 0);
+    CHECK(row_of(table, "linear-" + task)["line"] == "linear");
+  }
+  CHECK(mean(table, "lsh-parity", "parity_accuracy_percent") >= 0);
+  CHECK(mean(table, "linear-mqar", "training_seconds") >= 0);
+}

@@ -98,6 +98,19 @@ TEST_CASE("paper configs with the LSH attention of fast_transformers have chunks
     }
 }
 
+TEST_CASE("configs of recall tasks share the model and have targets of their own lengths") {
+  for (const char* name : {"mqar", "parity", "palindrome"}) {
+    INFO(name);
+    const Config config = load_file(kConfigs / "recall" / (std::string(name) + ".toml"));
+    CHECK(config.data.dataset == name);
+    CHECK(config.model.get<int64_t>("heads") * config.model.get<int64_t>("head_dim") == 64);
+    CHECK(config.model.get<int64_t>("layers") == 2);
+    const std::string length = name == std::string("parity") ? "test_length" : "max_length";
+    CHECK(get_dataset_info(config).model_length() == config.data.get<int64_t>(length));
+    CHECK(choose_evaluation_split(config) == "valid");
+  }
+}
+
 TEST_CASE("speech configs have the sizes of the paper for every corpus") {
   for (const std::string corpus : {"an4", "fsdd", "synthetic", "timit", "librispeech", "kaldi"})
     for (const char* name : {"bilstm", "softmax", "linear", "lsh-4"}) {

@@ -63,8 +63,8 @@ Names joined(Names a, const Names& b) {
 
 TEST_CASE("--set of a key that the config does not use is an error") {
   CHECK(set_error(kImages, {"data.dataset=cifar10", "data.symbols=4"}) ==
-        "--set data.symbols: belongs to the data sets \"copy\" and \"duplication\", and data.dataset is "
-        "\"cifar10\"");
+        "--set data.symbols: belongs to the data sets \"copy\", \"duplication\" and \"palindrome\", and "
+        "data.dataset is \"cifar10\"");
   CHECK(contains(set_error(kCopy, {"data.dataset=text", "data.path=text.txt", "data.color=gray"}),
                  "--set data.color: belongs to the data set"));
   const std::string path = set_error(kCopy, {"data.path=text.txt"});
@@ -79,7 +79,7 @@ TEST_CASE("--set of a key that the config does not use is an error") {
            {kImages, "run.tf32=true run.precision=bfloat16", "the precision \"float32\""},
            {kImages, "model.axial_dims=[256]",
             "configs with model.positions = \"axial\", and model.positions is"},
-           {kImages, "data.symbols=4", "the data sets \"copy\" and \"duplication\""},
+           {kImages, "data.symbols=4", "the data sets \"copy\", \"duplication\" and \"palindrome\""},
            {kImages, "model.hidden=4", "the model type \"speech\""},
            {kImages, "schedule.patience=3", "the schedule \"plateau\", and schedule.kind is \"constant\""},
            {kImages, "schedule.factor=0.5", "the schedules \"step\" and \"plateau\""},
@@ -127,8 +127,8 @@ TEST_CASE("a key in the file that the config does not use is an error") {
       folder.write("a.toml", "[train]\nsteps = 5\n[data]\ndownscale = 2\npath = \"x\"\nsymbols = 3\n");
   const std::string error = find_config_error(path);
   CHECK(error.starts_with(path + ":5:1: data.path: belongs to the data sets "));
-  CHECK(error.ends_with(path + ":6:1: data.symbols: belongs to the data sets \"copy\" and "
-                               "\"duplication\", and data.dataset is \"mnist\""));
+  CHECK(error.ends_with(path + ":6:1: data.symbols: belongs to the data sets \"copy\", "
+                               "\"duplication\" and \"palindrome\", and data.dataset is \"mnist\""));
 }
 
 TEST_CASE("inherited keys and defaults in files may be without effect") {
@@ -243,30 +243,15 @@ Names unused_by_defaults() {
 
 // Returns the keys that have no effect in any config of this file.
 Names unused_by_all() {
-  return {"data.image_size",
-          "data.color",
-          "data.bad_images",
-          "data.image_cache",
-          "data.valid_share",
-          "data.test_share",
-          "data.valid_path",
-          "data.test_path",
-          "data.tokenizer",
-          "data.vocabulary",
-          "data.sequence_length",
-          "data.sentencepiece_model",
-          "data.unknown_characters",
-          "data.eval_context",
-          "optimizer.form",
-          "optimizer.decay_rate",
-          "optimizer.update_clip",
-          "data.min_length",
-          "data.max_depth",
-          "data.max_args",
-          "data.streams",
-          "data.components",
-          "model.decoder_layers",
-          "model.summary_tokens"};
+  return {
+      "data.image_size",         "data.color",          "data.bad_images",      "data.image_cache",
+      "data.valid_share",        "data.test_share",     "data.valid_path",      "data.test_path",
+      "data.tokenizer",          "data.vocabulary",     "data.sequence_length", "data.sentencepiece_model",
+      "data.unknown_characters", "data.eval_context",   "optimizer.form",       "optimizer.decay_rate",
+      "optimizer.update_clip",   "data.min_length",     "data.max_depth",       "data.max_args",
+      "data.test_length",        "data.tokens",         "data.pairs",           "data.min_pairs",
+      "data.test_pairs",         "data.power",          "data.streams",         "data.components",
+      "model.decoder_layers",    "model.summary_tokens"};
 }
 
 // Returns the keys that only models of type "sequence" use.

@@ -130,6 +130,10 @@ void continue_sequences(const LoadedTask& run, Plan plan, const CommandLine& lin
   const auto examples = task.open_split("test", plan.count);
   plan.count = std::min(plan.count, examples->size());
   Communicator& processes = *init_process_group().communicator;
+  if (examples->size() > 0 && examples->batch(std::vector<int64_t>{0}).token_targets.defined())
+    throw ConfigError(examples->info().name +
+                      ": a model of this data set cannot continue sequences, because "
+                      "it does not predict next tokens");
   const int64_t width = examples->info().length + 1;
   const Tensor drawn = Tensor::zeros({plan.count, width}, DType::int64);
   double seconds = 0;
