@@ -118,7 +118,8 @@ void check_gate(const char* op, const char* name, const Tensor& gate, const Shap
                 const Tensor& q) {
   const DType dtype = get_compute_dtype(q.dtype());
   check(gate.shape() == expected && gate.dtype() == dtype && gate.device() == q.device(), op, name, " is ",
-        name_of(gate.dtype()), " ", gate.shape(), ", expected ", name_of(dtype), " ", expected);
+        name_of(gate.dtype()), " ", gate.shape(), " on ", gate.device().to_string(), ", expected ",
+        name_of(dtype), " ", expected, " on ", q.device().to_string());
 }
 
 void check_erase(const char* op, const Tensor& erase, const Tensor& k) {

@@ -20,7 +20,7 @@ void check_used(const AttentionKind& kind, const OptionValues& options) {
 
 // Adds the options of the convolution of the projections, unless the kind has such options.
 AttentionKind with_conv_options(AttentionKind kind) {
-  if (kind.select_conv || has_option(kind.options, "conv_activation")) return kind;
+  if (kind.select_conv || has_option(kind.options, "conv")) return kind;
   constexpr double kMaxKernel = 16;
   kind.options.push_back({.name = "conv",
                           .default_value = int64_t{0},
@@ -92,6 +92,7 @@ void Attention::observe_input(const Tensor&, AttentionState&) const {}
 
 ProjectionConv AttentionKind::get_conv(const OptionValues& values) const {
   if (select_conv) return select_conv(values);
+  if (!has_option(options, "conv_activation")) return {};
   return {get_value<int64_t>(options, values, "conv"),
           get_value<std::string>(options, values, "conv_activation") == kSilu ? GateActivation::silu
                                                                               : GateActivation::none};

@@ -162,8 +162,8 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& x_operand, con
                                    DType result_dtype) const {
   const Tensor operand = x_operand.defined() ? x_operand : convert_to_operand_dtype(x);
   const DType head_dtype = accepts_bfloat16_ ? operand.dtype() : x.dtype();
-  const Tensor source =
-      context.memory ? convert_to_operand_dtype(attention_->prepend_memory(x, context, name)) : operand;
+  const Tensor rows = context.memory ? attention_->prepend_memory(x, context, name) : x;
+  const Tensor source = rows.id() == x.id() ? operand : convert_to_operand_dtype(rows);
   return run_attention(TapeExecutor{*this, mask, context, name, source, x.shape(), head_dtype, result_dtype},
                        operand);
 }

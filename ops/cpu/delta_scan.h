@@ -10,11 +10,13 @@ namespace tapeformer::cpu {
 // The operands of a chunk of tokens. The names are those of ops/kernels/gated_linear_attention.h: d is
 // exp(g), the decay, applied to the state before the token.
 //
-// Forward, for each token:        u = value - stateᵀ(d ∘ p),      state = d ∘ state + update uᵀ,
-//                                 out = stateᵀ read
-// Backward, from last to first:   u = stateᵀ(d ∘ k) + dot value,  state = d ∘ state + update valueᵀ + erase
-// uᵀ In the backward scan, the state is the gradient of the state, `value` is the gradient of out, update is
-// q, dot is q . k, erase is -p, and u is the gradient of u.
+// Forward, for each token:
+//   u = value - stateᵀ(d ∘ p),  state = d ∘ state + update uᵀ,  out = stateᵀ read.
+// Backward, from the last token to the first:
+//   u = stateᵀ(d ∘ k) + dot value,  state = d ∘ state + update valueᵀ + erase uᵀ.
+//
+// In the backward scan, the state is the gradient of the state, `value` is the gradient of out, update is q,
+// dot is q . k, erase is -p, and u is the gradient of u.
 template <class T>
 struct DeltaOperands {
   const T* decay = nullptr;   // d, one element per token and row of the state

@@ -52,7 +52,7 @@ class GatedHeadGroup {
     const int64_t transposed = shape_.value_dim * round_up_to_vector<T>(shape_.dim);
     transposed_ = take(backward_ ? transposed : 0);
     const int64_t chunks = (shape_.length + kChunkTokens - 1) / kChunkTokens;
-    chunk_gradients_ = take(backward_ ? chunks * transposed : 0);
+    chunk_gradients_ = take(backward_ && in_.log_decay.data ? chunks * transposed : 0);
   }
 
   // Selects sequence `batch` and at most group_ heads, beginning with `head`.
@@ -251,7 +251,7 @@ class GatedHeadGroup {
                            const Gradients& gradients) {
     const Order order = descending(c);
     const int64_t size = shape_.value_dim * transposed_stride();
-    for (int64_t h = 0; h < heads_; ++h)
+    for (int64_t h = 0; h < heads_ && in_.log_decay.data; ++h)
       std::copy_n(transposed_[h], size, chunk_gradients_[h] + c.begin / kChunkTokens * size);
     load_panels(in_.q, order, c, shape_.dim, q_);
     load_panels(in_.k, order, c, shape_.dim, k_);
@@ -411,7 +411,7 @@ class GatedHeadGroup {
     const int64_t size = shape_.value_dim * transposed_stride();
     for (int64_t h = 0; h < heads_; ++h) {
       const T* const chunk_gradient = chunk_gradients_[h] + c.begin / kChunkTokens * size;
-      T* const suffix = decay_[h];  // row sums of S ∘ E at the end of the chunk, then sums over later tokens
+      T* const suffix = q_[h];  // row sums of S ∘ E at the end of the chunk, then sums over later tokens
       std::fill_n(suffix, transposed_stride(), T{0});
       for (int64_t m = 0; m < shape_.value_dim; ++m)
         for (int64_t i = 0; i < shape_.dim; i += kLanes<T>) {
@@ -421,7 +421,9 @@ class GatedHeadGroup {
       if (shape_.decay_dim == 1) suffix[0] = std::accumulate(suffix, suffix + shape_.dim, T{0});
       for (int64_t t = c.count - 1; t >= 0; --t)
         for (int64_t i = 0; i < shape_.decay_dim; ++i) {
-          suffix[i] += target.row(t, h)[i];
+          // After a reset, nothing depends on the decays of earlier tokens.
+          const bool is_reset = decay_[h][compute_panel_index<T>(t, i)] == 0;
+          suffix[i] = is_reset ? T{0} : suffix[i] + target.row(t, h)[i];
           target.row(t, h)[i] = suffix[i];
         }
     }

@@ -1,6 +1,6 @@
 // The write strengths β of gated linear attention. The scans of ops/cuda/gated_linear_attention.cu have no β:
-// they get β v for v and β e for the erase keys. The gradients of β follow from the gradients of these
-// products.
+// they get β v for v and β e for the erase keys, rounded to the dtype of v. The gradients of β follow from
+// the gradients of these products.
 #pragma once
 
 #include "ops/cuda/warp_row.h"

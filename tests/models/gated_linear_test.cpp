@@ -6,6 +6,7 @@
 #include "models/attention/kinds/gated/options.h"
 #include "models/layers/option_error.h"
 #include "tests/models/segments.h"
+#include "tests/support/devices.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -66,6 +67,23 @@ TEST_CASE("gated linear attention: segments with carried states equal one pass")
   }
 }
 
+TEST_CASE("gated linear attention: states are carried in bfloat16 and next to a memory of inputs") {
+  const Tensor tokens = random_tokens(2, kText, 2 * kText);
+  AutoregressiveModelOptions options = segment_options("gated-delta", {{"carry_state", true}});
+  const AttentionKind& xl = find_attention_kind("transformer-xl");
+  options.encoder.attention.push_back({"transformer-xl", xl.make_options({{"memory", kText}})});
+  options.encoder.layers = 2;
+  const auto model = segment_model(options);
+  {
+    const NoGradScope no_grad;
+    CHECK(max_difference(by_segments(*model, tokens), model->forward(tokens, {})) < 1e-12);
+  }
+  model->convert(DType::float32);
+  const Bfloat16Scope precision(kCpu);
+  const NoGradScope no_grad;
+  CHECK(max_difference(by_segments(*model, tokens), model->forward(tokens, {})) < 0.1);
+}
+
 TEST_CASE("gated linear attention: fixed decays are those of RetNet and Lightning Attention") {
   for (const auto& [preset, expected] :
        {std::pair("retnet", std::vector{std::log(1 - 1.0 / 32), std::log(1 - 1.0 / 64)}),
@@ -104,7 +122,13 @@ TEST_CASE("gated linear attention: options without effect are errors") {
       CHECK(std::string(error.what()).find(text) != std::string::npos);
     }
   };
-  fails({{"decay_rank", int64_t{4}}}, "decay_rank: has an effect only if decay = \"channel\"");
+  fails({{"decay_rank", int64_t{4}}}, "decay_rank: has an effect only with a decay of channels");
+  fails({{"decay_rank", int64_t{4}}, {"decay", std::string("head")}}, "decay_rank: has an effect only if");
+  fails({{"decay_lower_bound", -5.0}}, "decay_lower_bound: has an effect only with a decay of channels");
   fails({{"gate_rank", int64_t{4}}, {"output_gate", std::string("none")}},
         "gate_rank: has an effect only if");
+  fails({{"gate_rank", int64_t{4}}, {"preset", std::string("delta-net")}}, "only with an output gate");
+  CHECK(read_gated_linear_options(
+            kind.make_options({{"preset", std::string("kda")}, {"decay_lower_bound", -5.0}}), true)
+            .decay == DecayForm::bounded);
 }

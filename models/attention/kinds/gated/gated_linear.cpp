@@ -154,8 +154,7 @@ class GatedLinearKind final : public Attention {
     if (gate.defined() && !gates_in_norm())
       out = in_compute_dtype(
           [this](const auto& y) {
-            const Tensor s = sigmoid(y[1]);
-            return mul(y[0], options_.output_gate == GateActivation::silu ? mul(y[1], s) : s);
+            return mul(y[0], options_.output_gate == GateActivation::silu ? silu(y[1]) : sigmoid(y[1]));
           },
           {out, gate});
     if (options_.output_norm == OutputNorm::none) return out;

@@ -47,7 +47,8 @@ DecodingProjection::DecodingProjection(const Projection& projection, const Atten
   }
   Tensor bias = last.bias;
   if (added.defined()) bias = bias.defined() ? add(bias, added) : added;
-  last_ = DecodingLinear(mul(last.weight, factor), bias.defined() ? mul(bias, factor) : bias, s.batch);
+  const auto scale = [factor](const Tensor& x) { return factor == 1 || !x.defined() ? x : mul(x, factor); };
+  last_ = DecodingLinear(scale(detach(last.weight)), scale(bias), s.batch);
 }
 
 void DecodingProjection::forward_into(const Tensor& x, const Tensor& out) const {

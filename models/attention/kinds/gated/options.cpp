@@ -7,6 +7,7 @@ namespace {
 // The values of options that the preset decides.
 constexpr const char* kPreset = "preset";
 constexpr int64_t kNumberOfPreset = -1;
+constexpr double kGateNormalizer = 16;  // as in GLA
 
 struct GatedPreset {
   const char* name;
@@ -50,11 +51,11 @@ GatedLinearOptions find_preset(const std::string& name, bool delta) {
   throw OptionError("preset", "unknown preset \"" + name + "\"");
 }
 
-DecayForm parse_decay(const std::string& name, const GatedLinearOptions& preset, double bound) {
+DecayForm parse_decay(const std::string& name, const GatedLinearOptions& preset) {
   if (name == "none") return DecayForm::none;
   if (name == "head") return DecayForm::head;
   if (name == "fixed") return preset.decay == DecayForm::slope ? preset.decay : DecayForm::retention;
-  return !preset.delta ? DecayForm::gate : bound < 0 ? DecayForm::bounded : DecayForm::channel;
+  return preset.delta ? DecayForm::channel : DecayForm::gate;
 }
 
 GateActivation parse_activation(const std::string& name) {
@@ -68,6 +69,24 @@ std::vector<std::string> with_preset(std::vector<std::string> choices) {
   return choices;
 }
 
+// Throws OptionError for options of channel decays and of the output gate if the preset has none. If another
+// option excludes them, the registry has already thrown.
+void check_presets_use(const OptionValues& values, const GatedLinearOptions& o) {
+  const bool per_channel =
+      o.decay == DecayForm::gate || o.decay == DecayForm::channel || o.decay == DecayForm::bounded;
+  const auto require = [&](const char* name, bool is_default, bool is_used, const char* condition) {
+    if (!is_default && !is_used) throw OptionError(name, concat_text("has an effect only with ", condition));
+  };
+  require("decay_rank", values.get<int64_t>("decay_rank") == kNumberOfPreset, per_channel,
+          "a decay of channels");
+  require("gate_rank", values.get<int64_t>("gate_rank") == kNumberOfPreset,
+          o.output_gate != GateActivation::none, "an output gate");
+  if (o.delta)
+    require("decay_lower_bound", o.decay_bound == 0, per_channel, "a decay of channels");
+  else
+    require("gate_normalizer", o.gate_normalizer == kGateNormalizer, per_channel, "a decay of channels");
+}
+
 }  // namespace
 
 GatedLinearOptions read_gated_linear_options(const OptionValues& values, bool delta) {
@@ -79,7 +98,7 @@ GatedLinearOptions read_gated_linear_options(const OptionValues& values, bool de
     if (const auto number = values.get<int64_t>(name); number != kNumberOfPreset) target = number;
   };
   o.decay_bound = delta ? values.get<double>("decay_lower_bound") : 0;
-  read_text("decay", [&](const std::string& name) { o.decay = parse_decay(name, o, o.decay_bound); });
+  read_text("decay", [&](const std::string& name) { o.decay = parse_decay(name, o); });
   read_number("decay_rank", o.decay_rank);
   if (!delta) o.gate_normalizer = values.get<double>("gate_normalizer");
   if (delta && values.get<bool>("negative_eigenvalues")) o.beta_range = 2;
@@ -93,6 +112,8 @@ GatedLinearOptions read_gated_linear_options(const OptionValues& values, bool de
                     : name == "width" ? OutputNorm::width
                                       : OutputNorm::none;
   });
+  if (o.decay == DecayForm::channel && o.decay_bound < 0) o.decay = DecayForm::bounded;
+  check_presets_use(values, o);
   return o;
 }
 
@@ -108,7 +129,7 @@ std::vector<OptionSpec> list_gated_linear_options(bool delta) {
     return OptionSpec{
         .name = name, .default_value = kNumberOfPreset, .help = help, .min = kNumberOfPreset, .max = max};
   };
-  const OptionCondition per_channel{.option = "decay", .values = {"channel"}};
+  const OptionCondition per_channel{.option = "decay", .values = {"channel", kPreset}};
   std::vector<OptionSpec> options{
       {.name = "preset",
        .default_value = presets.front(),
@@ -148,7 +169,7 @@ std::vector<OptionSpec> list_gated_linear_options(bool delta) {
                        .used_if = per_channel});
   } else {
     options.push_back({.name = "gate_normalizer",
-                       .default_value = 16.0,
+                       .default_value = kGateNormalizer,
                        .help = "divisor of the log decays of channels",
                        .min = 1e-3,
                        .max = 1e6,
