@@ -16,7 +16,7 @@ std::vector<ParameterArrays<T>> arrays_of(const std::vector<ParameterTensors>& p
     list.push_back({parameter.parameter.data<T>(), parameter.gradient.data<T>(),
                     parameter.first_moment.data<T>(),
                     parameter.second_moment.defined() ? parameter.second_moment.data<T>() : nullptr,
-                    parameter.parameter.numel()});
+                    parameter.parameter.numel(), parameter.decays});
   return list;
 }
 

@@ -11,6 +11,7 @@ namespace tapeformer {
 // The tensors of one parameter, which are contiguous and have the same shape, dtype and device.
 struct ParameterTensors {
   Tensor parameter, gradient, first_moment, second_moment;  // `second_moment` is undefined for SGD
+  bool decays = true;                                       // whether weight decay applies to the parameter
 };
 
 // copy_rule_to_device() returns the bytes of the rule as a uint8 tensor on `device`. overwrite_rule()

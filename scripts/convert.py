@@ -13,7 +13,10 @@ Names of the encoder are translated. Names outside of the encoder must become `v
 
 The model must compute what the config describes: value embedding and sinusoidal positions are concatenated, learned
 positions (`positions.0`, with model.positions = "axial" and one axis) are added, the encoder ends in a layer norm, and
-layer norms have eps 1e-5. Missing biases become zeros. If model.tied_embeddings is true, `predictor.weight` may be missing.
+layer norms have eps 1e-5. For the kind "gated-delta", the attention of a layer is GatedDeltaNet of flash-linear-attention or
+Qwen3NextGatedDeltaNet of transformers, in a module "attention", "attn", "self_attn" or "linear_attn", with equal numbers and
+sizes of key and value heads and eps 1e-5 of the norm. Missing biases become zeros. If model.tied_embeddings is true,
+`predictor.weight` may be missing.
 
 The run has no optimizer state: `tapeformer train --resume` starts with a new one at step 0. It has no tokenizer either: the
 program makes the tokenizer from the table [data] of the config, so that the file in data.sentencepiece_model or, with
@@ -24,12 +27,9 @@ cannot be read or does not match the config.
 """
 
 import argparse
-import codecs
 import json
-import os
 import re
 import sys
-import tomllib
 import warnings
 import zlib
 from pathlib import Path
@@ -38,6 +38,8 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
+
+from convert_config import ConversionError, attention_kinds, option, read_config, size, sizes, toml_text, toml_value
 
 LAYER_PARTS = (
     "attention.query_projection",
@@ -56,20 +58,31 @@ ATTENTION_KINDS = (
     "big-bird", "longformer", "performer",
 )  # fmt: skip
 SHARED_KINDS = ("lsh", "shared-softmax")
-MAX_SIZE = 1 << 20  # largest value of model.layers and of other sizes
-PATHS = {
-    "data": ("path", "valid_path", "test_path", "sentencepiece_model", "image_cache", "lexicon", "feature_cache"),
-    "model": ("init",),
+GATED_KIND = "gated-delta"
+GATED_OPTIONS = {"preset": "gated-delta-net", "conv": 4, "output_gate": "silu", "negative_eigenvalues": False}
+# Names of flash-linear-attention, and of transformers if they differ, and the names in a layer of a checkpoint.
+GATED_NAMES = {
+    "q_proj.weight": "query_projection.weight",
+    "k_proj.weight": "key_projection.weight",
+    "v_proj.weight": "value_projection.weight",
+    "o_proj.weight": "out_projection.weight",
+    "out_proj.weight": "out_projection.weight",
+    "conv1d.weight": "conv.weight",
+    "a_proj.weight": "inner_attention.gates.decay.weight",
+    "b_proj.weight": "inner_attention.gates.beta.weight",
+    "A_log": "inner_attention.gates.log_rate",
+    "dt_bias": "inner_attention.gates.time_step",
+    "g_proj.weight": "inner_attention.output_gate.weight",
+    "o_norm.weight": "inner_attention.norm.weight",
+    "norm.weight": "inner_attention.norm.weight",
 }
 # Names of the first layer that identify the library. The text before them is the path of the encoder.
 FAST_TRANSFORMERS = re.compile(r"^(.*?)layers\.0\.attention\.query_projection\.weight$")
 TORCH = re.compile(r"^(.*?)layers\.0\.self_attn\.in_proj_weight$")
+GATED = re.compile(r"^(.*?)layers\.0\.(?:attention|attn|self_attn|linear_attn)\.A_log$")
+GATED_LAYER = re.compile(r"^(layers\.\d+)\.(attention|attn|self_attn|linear_attn)\.A_log$")
 
 Weights = dict[str, np.ndarray]
-
-
-class ConversionError(Exception):
-    """A problem with the arguments or the state dict, for the user."""
 
 
 def read_file(path: Path):
@@ -99,17 +112,18 @@ def read_state_dict(path: Path) -> Weights:
     return {name: value.detach().float().numpy() for name, value in tensors.items()}
 
 
-def encoder_prefix(names: list[str]) -> tuple[str, str]:
-    """Returns the library and the path of the encoder in the model, such as "transformer."."""
-    for library, pattern in (("fast-transformers", FAST_TRANSFORMERS), ("torch", TORCH)):
+def encoder_prefix(names: list[str]) -> str:
+    """Returns the path of the encoder in the model, such as "transformer."."""
+    for pattern in (FAST_TRANSFORMERS, TORCH, GATED):
         found = [match.group(1) for match in map(pattern.match, names) if match]
         if len(found) > 1:
             raise ConversionError(f"the state dict has several encoders: {', '.join(found)}")
         if found:
-            return library, found[0]
+            return found[0]
     raise ConversionError(
         "the state dict has no encoder: expected a name that ends in layers.0.attention.query_projection.weight "
-        "(fast-transformers) or layers.0.self_attn.in_proj_weight (torch.nn.TransformerEncoder)"
+        "(fast-transformers), layers.0.self_attn.in_proj_weight (torch.nn.TransformerEncoder) or layers.0.attention.A_log "
+        "(flash-linear-attention)"
     )
 
 
@@ -130,6 +144,36 @@ def split_attention(weights: Weights) -> Weights:
     return result
 
 
+def heads_of_rows(name: str, value: np.ndarray, heads: int, parts: int) -> list[np.ndarray]:
+    """Returns the parts of a projection whose rows are, for each head, the rows of each part."""
+    if value.ndim != 2 or heads == 0 or value.shape[0] % (heads * parts) != 0:
+        raise ConversionError(f"{name}: expected {parts} parts with the rows of {heads} heads, found {value.shape}")
+    return [part.reshape(-1, value.shape[1]) for part in value.reshape(heads, parts, -1, value.shape[1]).swapaxes(0, 1)]
+
+
+def translate_gated(weights: Weights) -> Weights:
+    """Translates the names of GatedDeltaNet of flash-linear-attention and of transformers."""
+    weights = dict(weights)
+    for match in [match for match in map(GATED_LAYER.match, list(weights)) if match]:
+        path, layer = f"{match[1]}.{match[2]}.", {}
+        for name in [name for name in weights if name.startswith(path)]:
+            layer[name[len(path) :]] = weights.pop(name)
+        heads = layer["A_log"].size
+        for packed, parts in (("in_proj_qkvz", "qkvg"), ("in_proj_ba", "ba")):
+            if (value := layer.pop(f"{packed}.weight", None)) is not None:
+                rows = heads_of_rows(f"{path}{packed}.weight", value, heads, len(parts))
+                layer |= {f"{part}_proj.weight": part_rows for part, part_rows in zip(parts, rows, strict=True)}
+        convolutions = [layer.pop(f"{part}_conv1d.weight", None) for part in "qkv"]
+        if all(value is not None and value.ndim == 3 for value in convolutions):
+            layer["conv1d.weight"] = np.concatenate(convolutions)
+        conv = layer.get("conv1d.weight")
+        if conv is not None and conv.ndim == 3 and conv.shape[1] == 1:
+            layer["conv1d.weight"] = conv[:, 0]
+        layer["A_log"] = layer["A_log"].reshape(-1, 1)
+        weights |= {f"{match[1]}.attention.{GATED_NAMES.get(name, name)}": value for name, value in layer.items()}
+    return weights
+
+
 def rename(name: str, renames: list[tuple[str, str]]) -> str:
     """Applies the first rename whose old name is `name` or the name of a module that contains `name`."""
     for old, new in renames:
@@ -140,7 +184,7 @@ def rename(name: str, renames: list[tuple[str, str]]) -> str:
 
 def convert(state: Weights, renames: list[tuple[str, str]], drops: list[str]) -> Weights:
     """Translates the names of a state dict to the names of a Tapeformer checkpoint."""
-    library, prefix = encoder_prefix(list(state))
+    prefix = encoder_prefix(list(state))
     dropped = [name for name in state if any(name == drop or name.startswith(drop + ".") for drop in drops)]
     encoder, others = {}, {}
     for name, value in state.items():
@@ -152,38 +196,32 @@ def convert(state: Weights, renames: list[tuple[str, str]], drops: list[str]) ->
             raise ConversionError(f"{name}: another tensor has the name {new}, too")
         else:
             others[new] = value
-    if library == "torch":
-        encoder = split_attention(encoder)
-    return encoder | others
+    return translate_gated(split_attention(encoder)) | others
 
 
-def option(table: dict, name: str, default):
-    """Returns the option `name`, such as "model.layers". Raises ConversionError if its type is not that of the default."""
-    value = table.get(name.partition(".")[2], default)
-    if type(value) is not type(default):
-        raise ConversionError(f"{name}: expected a value such as {toml_value(default)}, got {toml_value(value)}")
-    return value
+def gated_options(config: dict) -> dict:
+    """Returns the options of the kind "gated-delta". Raises ConversionError for options that GatedDeltaNet does not have."""
+    several = len(set(attention_kinds(config["model"]))) > 1
+    options = config.get("attention", {}).get(GATED_KIND, {}) if several else config.get("attention", {})
+    for name, value in options.items():
+        if name not in GATED_OPTIONS or (name == "preset" and value != GATED_OPTIONS[name]):
+            raise ConversionError(f"attention.{name} is {toml_value(value)}: expected only the options "
+                                  f"{', '.join(list(GATED_OPTIONS)[1:])} of {GATED_OPTIONS['preset']}")  # fmt: skip
+    return {name: option(options, f"attention.{name}", value) for name, value in GATED_OPTIONS.items()}
 
 
-def size(model: dict, name: str, default: int, smallest: int = 1) -> int:
-    value = option(model, f"model.{name}", default)
-    if not smallest <= value <= MAX_SIZE:
-        raise ConversionError(f"model.{name}: expected an integer from {smallest} to {MAX_SIZE}, got {value}")
-    return value
-
-
-def sizes(model: dict, name: str) -> list[int]:
-    values = option(model, f"model.{name}", [])
-    return [size({f"{name}[{i}]": value}, f"{name}[{i}]", 1) for i, value in enumerate(values)]
-
-
-def attention_kinds(model: dict) -> list[str]:
-    """Returns the attention kinds, which repeat over the layers."""
-    kinds = model.get("attention", "linear")
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    if not isinstance(kinds, list) or not kinds or not all(isinstance(kind, str) for kind in kinds):
-        raise ConversionError("model.attention: expected the name of an attention kind or a list of names")
-    return kinds
+def gated_shapes(heads: int, dim: int, options: dict) -> dict[str, tuple[int, ...]]:
+    """Returns the shape of each parameter of the attention of a layer with the kind "gated-delta"."""
+    width = heads * dim
+    names = dict.fromkeys(GATED_NAMES.values(), (width, width)) | {"inner_attention.norm.weight": (dim,)}
+    names |= dict.fromkeys(("inner_attention.gates.decay.weight", "inner_attention.gates.beta.weight"), (heads, width))
+    names |= {"inner_attention.gates.log_rate": (heads, 1), "inner_attention.gates.time_step": (heads,)}
+    names["conv.weight"] = (3 * width, options["conv"] if options["conv"] >= 0 else GATED_OPTIONS["conv"])
+    if options["conv"] == 0:
+        del names["conv.weight"]
+    if options["output_gate"] == "none":
+        del names["inner_attention.output_gate.weight"]
+    return {f"attention.{name}": shape for name, shape in names.items()}
 
 
 def check_model(model: dict) -> None:
@@ -192,8 +230,8 @@ def check_model(model: dict) -> None:
     if kind not in ("image", "sequence"):
         raise ConversionError(f'model.type is "{kind}": expected "image" or "sequence"')
     for name in attention_kinds(model):
-        if name not in ATTENTION_KINDS:
-            raise ConversionError(f'model.attention is "{name}": expected one of {", ".join(ATTENTION_KINDS)}')
+        if name not in (*ATTENTION_KINDS, GATED_KIND):
+            raise ConversionError(f'model.attention is "{name}": expected one of {", ".join(ATTENTION_KINDS)}, {GATED_KIND}')
     if option(model, "model.reversible", False):
         raise ConversionError("model.reversible is true: expected false, because the libraries have no reversible layers")
 
@@ -205,9 +243,11 @@ def check_tokenizer(config: dict) -> None:
         raise ConversionError('data.tokenizer is "sentencepiece": set data.sentencepiece_model to the file of its model')
 
 
-def expected_shapes(model: dict, vocabulary: int) -> dict[str, tuple[int, ...]]:
+def expected_shapes(config: dict, vocabulary: int) -> dict[str, tuple[int, ...]]:
     """Returns the shape of each parameter of a config's model. A sequence model has `vocabulary` tokens."""
-    width = size(model, "heads", 8) * size(model, "head_dim", 32)
+    model = config["model"]
+    heads, dim = size(model, "heads", 8), size(model, "head_dim", 32)
+    width = heads * dim
     feedforward = size(model, "feedforward", 1024)
     outputs = 3 * size(model, "mixtures", 10) if option(model, "model.type", "image") == "image" else vocabulary
     positions = option(model, "model.positions", "sinusoidal")
@@ -220,8 +260,12 @@ def expected_shapes(model: dict, vocabulary: int) -> dict[str, tuple[int, ...]]:
         shapes |= {f"positions.{axis}": shape for axis, shape in enumerate(axes)}
     kinds = attention_kinds(model)
     for i in range(size(model, "layers", 8)):
-        for part in LAYER_PARTS:
-            if not (part == "attention.key_projection" and kinds[i % len(kinds)] in SHARED_KINDS):
+        kind = kinds[i % len(kinds)]
+        if kind == GATED_KIND:
+            gated = gated_shapes(heads, dim, gated_options(config))
+            shapes |= {f"layers.{i}.{name}": shape for name, shape in gated.items()}
+        for part in LAYER_PARTS if kind != GATED_KIND else LAYER_PARTS[4:]:
+            if not (part == "attention.key_projection" and kind in SHARED_KINDS):
                 weights[f"layers.{i}.{part}"] = (width, width) if "projection" in part else (width,)
         weights[f"layers.{i}.linear1"] = (feedforward, width)
         weights[f"layers.{i}.linear2"] = (width, feedforward)
@@ -250,8 +294,9 @@ def without_unused(weights: Weights, model: dict) -> Weights:
     return weights
 
 
-def checked(weights: Weights, model: dict) -> Weights:
+def checked(weights: Weights, config: dict) -> Weights:
     """Returns the parameters of the config's model. Raises ConversionError if tensors do not match the model."""
+    model = config["model"]
     check_model(model)
     weights = without_unused(weights, model)
     layers = {name.split(".")[1] for name in weights if re.match(r"layers\.\d+\.", name)}
@@ -259,7 +304,7 @@ def checked(weights: Weights, model: dict) -> Weights:
         raise ConversionError(f"the encoder has {len(layers)} layers, and model.layers is {size(model, 'layers', 8)}")
     embedding = weights.get("value_embedding.weight")
     fixed = option(model, "model.type", "image") == "image" or embedding is None or embedding.ndim == 0
-    shapes = expected_shapes(model, 256 if fixed else embedding.shape[0])
+    shapes = expected_shapes(config, 256 if fixed else embedding.shape[0])
     missing = [name for name in shapes if name not in weights and not name.endswith(".bias")]
     unknown = [name for name in weights if name not in shapes]
     if missing or unknown:
@@ -283,89 +328,6 @@ def checked(weights: Weights, model: dict) -> Weights:
             raise ConversionError(f"{name} has {wrong} non-finite elements of {value.size}")
         result[name] = np.ascontiguousarray(value)
     return result
-
-
-def decoded(path: Path) -> str:
-    """Returns the contents of a UTF-8 file. Raises ValueError for files in other encodings."""
-    content = path.read_bytes()
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)) or b"\0" in content:
-        raise ValueError("expected a TOML file in UTF-8, found UTF-16, UTF-32 or data that is not text")
-    return content.decode("utf-8-sig")
-
-
-def read_tables(path: Path, chain: tuple[str, ...] = ()) -> list[dict]:
-    """Returns the tables of a config, after the tables of the configs that it extends."""
-    try:
-        real = os.path.realpath(path)
-        if real in chain:
-            raise ConversionError(f"{path}: extends itself")
-        config = tomllib.loads(decoded(path))
-    except ValueError as error:
-        raise ConversionError(f"{path}: {error}") from error
-    parent = config.pop("extends", None)
-    for name, table in config.items():
-        if not isinstance(table, dict):
-            raise ConversionError(f"{path}: {name}: expected a table")
-    if parent is None:
-        return [config]
-    if not isinstance(parent, str):
-        raise ConversionError(f"{path}: extends: expected the name of a file")
-    return [*read_tables(path.parent / parent, (*chain, real)), config]
-
-
-def read_config(path: Path) -> dict:
-    """Returns the tables of a config and of the configs that it extends as `tapeformer train` combines them.
-
-    Paths become absolute. They are relative to the working directory, as in the program.
-    """
-    merged: dict = {"data": {}, "model": {}, "train": {}}
-    kind_options: dict[str, dict] = {}
-    for config in read_tables(path):
-        train = config.get("train", {})
-        for name, other in (("steps", "epochs"), ("epochs", "steps")):
-            if name in train and other not in train:
-                merged["train"].pop(other, None)
-        options = config.pop("attention", {})
-        for table, keys in config.items():
-            merged[table] = merged.get(table, {}) | keys
-        kinds = attention_kinds(merged["model"])
-        for name, value in options.items():
-            kind, entry = (name, value) if isinstance(value, dict) else (kinds[0], {name: value})
-            kind_options[kind] = kind_options.get(kind, {}) | entry
-    used = {kind: kind_options[kind] for kind in attention_kinds(merged["model"]) if kind in kind_options}
-    merged["attention"] = used if len(set(kinds)) > 1 else used.get(kinds[0], {})
-    for table, names in PATHS.items():
-        for name in names:
-            if isinstance(merged[table].get(name), str) and merged[table][name]:
-                merged[table][name] = os.path.abspath(merged[table][name])
-    if not merged["train"].keys() & {"steps", "epochs"}:
-        merged["train"]["steps"] = 1  # every config needs train.steps or train.epochs
-    return merged
-
-
-def toml_value(value) -> str:
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, list):
-        return "[" + ", ".join(map(toml_value, value)) + "]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{toml_key(key)} = {toml_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)
-
-
-def toml_key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_value(key)
-
-
-def toml_text(config: dict) -> str:
-    lines = []
-    for table, keys in config.items():
-        lines.append(f"[{toml_key(table)}]")
-        lines += [f"{toml_key(key)} = {toml_value(value)}" for key, value in keys.items()]
-        lines.append("")
-    return "\n".join(lines)
 
 
 def crc32(content: bytes) -> str:
@@ -433,7 +395,7 @@ def main() -> int:
     try:
         config = read_config(options.config)
         check_tokenizer(config)
-        weights = checked(convert(read_state_dict(options.state_dict), options.rename, options.drop), config["model"])
+        weights = checked(convert(read_state_dict(options.state_dict), options.rename, options.drop), config)
         write_run(options.out, weights, toml_text(config))
     except (ConversionError, OSError) as error:
         path = getattr(error, "filename", None)

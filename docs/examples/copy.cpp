@@ -46,7 +46,8 @@ int main() {
   AutoregressiveModel model(options);
   model.initialize(kSeed);
 
-  Optimizer optimizer({.kind = "adamw", .weight_decay = 0.01, .clip_norm = 1}, model.parameters());
+  Optimizer optimizer({.kind = "adamw", .weight_decay = 0.01, .clip_norm = 1}, model.parameters(),
+                      model.undecayed_parameters());
   const uint64_t steps = 300;
   const double warmup_steps = 50;
   for (uint64_t step = 1; step <= steps; ++step) {

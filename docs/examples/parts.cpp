@@ -75,7 +75,8 @@ class Lion : public UpdateMethod {
       const Tensor g = mul(gradients[i], scales.view({}, {}, static_cast<int64_t>(i)).to(p.dtype()));
       const Tensor mixed = add(mul(momentum, beta1_), mul(g, 1 - beta1_));
       const Tensor sign = div(mixed, sqrt(add(square(mixed), kTiny)));
-      updates[i].parameter.copy_from(sub(mul(p, 1 - lr_ * weight_decay_), mul(sign, lr_)));
+      const double shrink = updates[i].decays ? 1 - lr_ * weight_decay_ : 1;
+      updates[i].parameter.copy_from(sub(mul(p, shrink), mul(sign, lr_)));
       momentum.copy_from(add(mul(momentum, beta2_), mul(g, 1 - beta2_)));
     }
     return norm;

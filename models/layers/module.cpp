@@ -80,11 +80,12 @@ Initializer make_constant_initializer(double value) {
   return [value](const Tensor& parameter, const RandomStream&) { parameter.fill(value); };
 }
 
-void Module::add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer) {
+void Module::add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer,
+                           ParameterOptions options) {
   ParameterLimitScope::subtract(name, shape);
   tensor = make_zeros(name, shape);
   set_requires_grad(tensor);
-  registered_tensors_.push_back({std::move(name), &tensor, std::move(initializer), true});
+  registered_tensors_.push_back({std::move(name), &tensor, std::move(initializer), true, options});
 }
 
 void Module::add_state(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer) {
@@ -149,6 +150,11 @@ NamedTensors Module::select_tensors(const std::function<bool(const RegisteredTen
 
 NamedTensors Module::parameters() const {
   return select_tensors([](const RegisteredTensor& entry) { return entry.is_parameter; });
+}
+
+NamedTensors Module::undecayed_parameters() const {
+  return select_tensors(
+      [](const RegisteredTensor& entry) { return entry.is_parameter && !entry.options.decays; });
 }
 
 NamedTensors Module::saved_tensors() const {

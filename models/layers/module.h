@@ -88,6 +88,10 @@ Initializer make_uniform_initializer(double bound);  // U(-bound, bound)
 Initializer make_normal_initializer(double std);     // N(0, std²)
 Initializer make_constant_initializer(double value);
 
+struct ParameterOptions {
+  bool decays = true;  // whether the weight decay of optimizers applies to the parameter
+};
+
 class Module {
  public:
   Module() = default;
@@ -98,6 +102,8 @@ class Module {
   // Returns the parameters of this module and its children in order of registration. Parameters are leaves of
   // the tape that require gradients.
   NamedTensors parameters() const;
+  // Returns the parameters to which weight decay does not apply.
+  NamedTensors undecayed_parameters() const;
   // Returns the parameters and the state, which checkpoints store.
   NamedTensors saved_tensors() const;
   // Returns the non-persistent buffers: tensors that are neither trained nor saved, such as sinusoidal
@@ -126,7 +132,8 @@ class Module {
  protected:
   // Sets `tensor`, a member of the module, to a tensor of zeros that is a leaf of the tape, and registers the
   // tensor as a parameter. Constructors call this function.
-  void add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
+  void add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer,
+                     ParameterOptions options = {});
   // Sets `tensor` to zeros and registers the tensor as state. State is initialised and saved like a parameter
   // but not trained.
   void add_state(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
@@ -152,6 +159,7 @@ class Module {
     Tensor* tensor;
     Initializer initializer;  // empty for buffers
     bool is_parameter;
+    ParameterOptions options = {};
   };
   struct Statistics {
     Tensor* sums;

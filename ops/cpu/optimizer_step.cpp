@@ -19,10 +19,10 @@ void step_one(const UpdateRule& rule, double gradient_scale, double max_value,
            *const second = arrays.second_moment;
   const T* const gradient = arrays.gradient;
   const T limit = static_cast<T>(max_value);
-  const T scale = static_cast<T>(gradient_scale), l2 = static_cast<T>(rule.l2);
+  const T scale = static_cast<T>(gradient_scale), l2 = static_cast<T>(arrays.decays ? rule.l2 : 0);
   const T momentum = static_cast<T>(rule.momentum), gain = static_cast<T>(rule.gain);
   const T beta2 = static_cast<T>(rule.beta2), rest2 = static_cast<T>(1 - rule.beta2);
-  const T shrink = static_cast<T>(rule.shrink), step = static_cast<T>(rule.step_size);
+  const T shrink = static_cast<T>(arrays.decays ? rule.shrink : 1), step = static_cast<T>(rule.step_size);
   const T second_scale = static_cast<T>(rule.second_scale), eps = static_cast<T>(rule.eps);
   parallel_for(arrays.n, kGrain, [=, adaptive = rule.adaptive](int64_t begin, int64_t end) {
     if (second) {

@@ -50,18 +50,18 @@ __global__ void clip_kernel(Clipping clipping, const double* squares, int64_t co
   if (threadIdx.x == 0) *norm = total_norm;
 }
 
-// The members of an UpdateRule, converted to T.
+// The members of an UpdateRule, converted to T, for a parameter with or without weight decay.
 template <class T>
 struct ConvertedRule {
   T momentum, gain, beta2, one_minus_beta2, l2, shrink, step, second_scale, eps;
   bool adaptive;
-  __device__ explicit ConvertedRule(const UpdateRule& rule)
+  __device__ explicit ConvertedRule(const UpdateRule& rule, bool decays)
       : momentum(static_cast<T>(rule.momentum)),
         gain(static_cast<T>(rule.gain)),
         beta2(static_cast<T>(rule.beta2)),
         one_minus_beta2(static_cast<T>(1 - rule.beta2)),
-        l2(static_cast<T>(rule.l2)),
-        shrink(static_cast<T>(rule.shrink)),
+        l2(static_cast<T>(decays ? rule.l2 : 0)),
+        shrink(static_cast<T>(decays ? rule.shrink : 1)),
         step(static_cast<T>(rule.step_size)),
         second_scale(static_cast<T>(rule.second_scale)),
         eps(static_cast<T>(rule.eps)),
@@ -94,9 +94,9 @@ __device__ void step_group(const ConvertedRule<T>& rule, const ParameterArrays<T
 template <class T>
 __global__ void update_kernel(const UpdateRule* step_rule, List<T> list, const double* scales, T limit) {
   constexpr int kPack = Pack<T>::kSize;
-  const ConvertedRule<T> rule(*step_rule);
   const ArrayChunk chunk = find_block_chunk(list);
   const ParameterArrays<T> arrays = list.entries[chunk.entry_index];
+  const ConvertedRule<T> rule(*step_rule, arrays.decays);
   const T scale = static_cast<T>(scales[chunk.entry_index]);
   const uintptr_t addresses =
       reinterpret_cast<uintptr_t>(arrays.parameter) | reinterpret_cast<uintptr_t>(arrays.gradient) |

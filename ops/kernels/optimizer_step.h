@@ -16,7 +16,7 @@ namespace tapeformer {
 //   second_moment = beta2 * second_moment + (1 - beta2) g²        (if the optimizer has a second moment)
 //   parameter = shrink * parameter - step_size * first_moment / d
 // d is sqrt(second_moment) * second_scale + eps, or 1 if `adaptive` is false. `scale` and max_value come from
-// Clipping.
+// Clipping. For a parameter without weight decay, l2 is 0 and `shrink` is 1.
 struct UpdateRule {
   double momentum = 0, gain = 1, beta2 = 0, l2 = 0, shrink = 1, step_size = 0, second_scale = 1, eps = 0;
   bool adaptive = false;
@@ -42,6 +42,7 @@ struct ParameterArrays {
   const T* gradient;
   T *first_moment, *second_moment;  // second_moment is null for optimizers without a second moment
   int64_t n;
+  bool decays = true;  // whether weight decay applies to the parameter
 };
 
 // Returns x limited to [-limit, limit]; NaN stays NaN.

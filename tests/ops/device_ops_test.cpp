@@ -139,6 +139,7 @@ std::vector<Tensor> after_steps(Device device, DType dtype, const UpdateRule& ru
     const auto random_array = [&](int salt) { return normal(shape, 4 * i + salt, dtype).to(device).clone(); };
     slots.push_back({random_array(0), random_array(1), random_array(2),
                      with_second ? uniform(shape, 0.5, 2, i, dtype).to(device).clone() : Tensor{}});
+    slots.back().decays = i % 4 != 2;
     if (i == 5)  // adds a parameter that is not aligned to 16 bytes
       slots.push_back(
           {random_array(0).view({shape[0] - 1}, {1}, 1), random_array(1).view({shape[0] - 1}, {1}),

@@ -4,6 +4,9 @@
 
 #include <cmath>
 
+#include "ops/elementwise.h"
+#include "tests/models/small_model.h"
+#include "tests/support/devices.h"
 #include "tests/support/random.h"
 #include "train/optimization/schedule.h"
 
@@ -99,6 +102,55 @@ TEST_CASE("Adafactor of trax equals its definition") {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : optimizer.state()) names.push_back(name);
   CHECK(names == std::vector<std::string>{"row.m", "column.m"});
+}
+
+TEST_CASE("weight decay does not apply to parameters that are registered without it, with each optimizer") {
+  for (const OptimizerKind& kind : list_optimizer_kinds())
+    for (const Device device : list_devices()) {
+      CAPTURE(kind.name);
+      OptimizerConfig config{.kind = kind.name, .weight_decay = 0.1};
+      if (kind.name == "sgd") config.options.set("momentum", 0.0);
+      Optimizer::NamedParameters parameters;
+      for (const char* name : {"decayed", "kept", "decayed_matrix", "kept_matrix"}) {
+        const Shape shape = parameters.size() < 2 ? Shape{7} : Shape{3, 5};
+        parameters.emplace_back(name, set_requires_grad(Tensor::full(shape, 0.5, DType::float32, device)));
+      }
+      Optimizer optimizer(config, parameters, {parameters[1], parameters[3]});
+      for (int step = 0; step < 3; ++step) {
+        for (const auto& [name, parameter] : parameters)
+          set_gradient(parameter, Tensor::zeros_like(parameter));
+        optimizer.step(0.1);
+      }
+      for (size_t i = 0; i < parameters.size(); ++i)
+        for (const double value : parameters[i].second.to_vector()) CHECK((value == 0.5) == (i % 2 == 1));
+    }
+}
+
+TEST_CASE("weight decay does not apply to the rates and time steps of gated-delta") {
+  AutoregressiveModel model(small_options("gated-delta"));
+  model.initialize(1);
+  model.convert(DType::float64);
+  for (const Device device : list_devices()) {
+    model.move(device);
+    NamedTensors before;
+    for (const auto& [name, parameter] : model.parameters()) {
+      before.emplace_back(name, detach(parameter).clone());
+      set_gradient(parameter, Tensor::zeros_like(parameter));
+    }
+    Optimizer({.kind = "adamw", .weight_decay = 0.1}, model.parameters(), model.undecayed_parameters())
+        .step(0.5);
+    const NamedTensors after = model.parameters();
+    int kept = 0;
+    for (size_t i = 0; i < after.size(); ++i) {
+      const std::string& name = after[i].first;
+      CAPTURE(name);
+      const bool decays = !name.ends_with("gates.log_rate") && !name.ends_with("gates.time_step");
+      kept += !decays;
+      CHECK(max_difference(after[i].second, mul(before[i].second, decays ? 0.95 : 1)) <
+            (decays ? 1e-15 : 1e-300));
+    }
+    CHECK(kept == 4);
+  }
 }
 
 TEST_CASE("clip_value limits the elements of scaled gradients, and keeps NaN") {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/system/files.h"
+#include "ops/elementwise.h"
 #include "tests/support/random.h"
 #include "tests/support/temp_dir.h"
 #include "tests/train/quiet_training.h"
@@ -101,6 +102,30 @@ TEST_CASE(
   for (size_t i = 0; i < whole.size(); ++i)
     for (const char* field : {"step", "loss_nats", "grad_norm", "lr"})
       CHECK(get_metric_number(whole[i], field, -1) == get_metric_number(parts[i], field, -1));
+}
+
+TEST_CASE("training with weight decay keeps the rates and time steps of gated-delta, also in a resumed run") {
+  const TempDir dir;
+  Config config = tiny_config(1);
+  config.model.attention = {"gated-delta"};
+  config.attention = {{"gated-delta", find_attention_kind("gated-delta").default_options()}};
+  // With this form and a rate of 0, a step is only the decay.
+  config.optimizer = {.kind = "adafactor", .lr = 0, .weight_decay = 0.5};
+  config.optimizer.options.set("form", std::string("trax"));
+  train(config, dir.path() / "run");
+  config.train.steps = 2;
+  train(config, dir.path() / "run", true);
+  const SafetensorsFile first((dir.path() / "run/checkpoints/step-00000001/model.safetensors").string()),
+      second((dir.path() / "run/checkpoints/step-00000002/model.safetensors").string());
+  int kept = 0;
+  for (const auto& [name, entry] : first.entries()) {
+    const std::string& key = name;
+    CAPTURE(key);
+    const bool decays = !key.ends_with("gates.log_rate") && !key.ends_with("gates.time_step");
+    kept += !decays;
+    CHECK(max_difference(second.read(key), mul(first.read(key), decays ? 0.5 : 1)) == 0);
+  }
+  CHECK(kept == 4);
 }
 
 TEST_CASE("a run that was killed after a checkpoint continues from it") {

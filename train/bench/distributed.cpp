@@ -22,7 +22,8 @@ class Replica {
   Replica(const BenchmarkedModel& choice, int64_t batch, Communicator& processes, bool bfloat16)
       : choice_(choice), model_(choice.model), batch_(make_random_batch(choice.model, batch, choice.seed)) {
     model_.initialize(choice.seed);
-    optimizer_ = std::make_unique<Optimizer>(choice.optimizer, model_.parameters());
+    optimizer_ =
+        std::make_unique<Optimizer>(choice.optimizer, model_.parameters(), model_.undecayed_parameters());
     reducer_ = std::make_unique<GradientReducer>(processes, strip_names(model_.parameters()),
                                                  ReducerOptions{.use_bfloat16 = bfloat16});
   }

@@ -45,7 +45,8 @@ class Learner {
     model_ = std::make_unique<SpeechModel>(options);
     model_->initialize(seed_);
     model_->move(device);
-    optimizer_ = std::make_unique<Optimizer>(config.optimizer, model_->parameters());
+    optimizer_ =
+        std::make_unique<Optimizer>(config.optimizer, model_->parameters(), model_->undecayed_parameters());
     lr_ = config.optimizer.lr;
   }
   void step(const CtcBatch& batch) {

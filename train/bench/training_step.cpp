@@ -10,7 +10,8 @@ TrainingStep::TrainingStep(const BenchmarkedModel& choice, Device device)
       graphs_(device, 1) {
   model_.initialize(choice.seed);
   model_.move(device);
-  optimizer_ = std::make_unique<Optimizer>(choice.optimizer, model_.parameters());
+  optimizer_ =
+      std::make_unique<Optimizer>(choice.optimizer, model_.parameters(), model_.undecayed_parameters());
   if (uses_graph_) batch_.tokens = batch_.tokens.to(device);
 }
 

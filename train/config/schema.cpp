@@ -210,7 +210,7 @@ void add_optimizer(std::vector<SchemaKey>& keys) {
   table.add("lr", &OptimizerConfig::lr, "learning rate").require_at_least(0);
   table
       .add("weight_decay", &OptimizerConfig::weight_decay,
-           "decoupled decay of all parameters (radam, adamw, adafactor); added to the gradient (adam, sgd)")
+           "decoupled decay of parameters (radam, adamw, adafactor); added to the gradient (adam, sgd)")
       .require_at_least(0);
   table.add("clip_norm", &OptimizerConfig::clip_norm, "largest gradient norm; 0: no clipping")
       .require_at_least(0);

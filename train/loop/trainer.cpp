@@ -62,7 +62,8 @@ Trainer::Trainer(Config config, TrainerOptions options)
   });
   state_.total_steps = count_total_steps(config_, *task_);
   task_metadata_json_ = get_checked_metadata_json(*task_);
-  optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters());
+  optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters(),
+                                           task_->model().undecayed_parameters());
   schedule_ = std::make_unique<Schedule>(config_.schedule, state_.total_steps);
   step_runner_ =
       std::make_unique<StepRunner>(config_, device_, state_, *task_, *optimizer_, *schedule_, *communicator_);

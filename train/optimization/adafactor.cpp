@@ -179,7 +179,8 @@ void Adafactor::update_parameter(const ParameterUpdate& one, const Tensor& scale
   const Tensor clip = clamp_to_minimum(mul(compute_root_mean_square(u), 1 / options_.update_clip), 1);
   const Tensor size = clamp_to_minimum(compute_root_mean_square(p), kMinRootMeanSquare);
   const Tensor rate = div(mul(size, get_coefficient(kRate)), clip);
-  one.parameter.copy_from(sub(mul(p, get_coefficient(kShrink)), mul(u, rate)));
+  const Tensor decayed = one.decays ? mul(p, get_coefficient(kShrink)) : p;
+  one.parameter.copy_from(sub(decayed, mul(u, rate)));
 }
 
 std::vector<std::pair<std::string, Tensor>> Adafactor::state(size_t index) const {

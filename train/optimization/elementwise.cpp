@@ -28,8 +28,8 @@ class ElementwiseMethod : public UpdateMethod {
   Tensor update(const std::vector<ParameterUpdate>& updates, const Tensor& rule,
                 const Clipping& clipping) override {
     std::vector<ParameterTensors> tensors;
-    for (const auto& [index, parameter, gradient] : updates)
-      tensors.push_back({parameter, gradient, first_moments_[index], second_moments_[index]});
+    for (const auto& [index, parameter, gradient, decays] : updates)
+      tensors.push_back({parameter, gradient, first_moments_[index], second_moments_[index], decays});
     Clipping limits = clipping;
     if (clip_value_ > 0) limits.max_value = clip_value_;
     return apply_optimizer_step(tensors, rule, limits);

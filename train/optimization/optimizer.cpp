@@ -15,11 +15,15 @@ Clipping make_clipping(const OptimizerConfig& config, double gradient_scale) {
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerConfig& config, NamedParameters parameters)
+Optimizer::Optimizer(const OptimizerConfig& config, NamedParameters parameters,
+                     const NamedParameters& undecayed)
     : config_(config), parameters_(std::move(parameters)) {
   std::vector<Tensor> weights, detached;
   for (const auto& [name, parameter] : parameters_) {
     if (config_.ema > 0) averages_.push_back(detach(parameter).clone());
+    const void* const id = parameter.id();
+    decays_.push_back(std::none_of(undecayed.begin(), undecayed.end(),
+                                   [id](const auto& other) { return other.second.id() == id; }));
     weights.push_back(parameter);
     detached.push_back(detach(parameter));
   }
@@ -49,7 +53,7 @@ Tensor Optimizer::update_parameters(double gradient_scale) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i].second;
     const Tensor g = gradient(parameter);
-    if (g.defined()) updates.push_back({i, parameter, g.is_contiguous() ? g : g.clone()});
+    if (g.defined()) updates.push_back({i, parameter, g.is_contiguous() ? g : g.clone(), decays_[i]});
   }
   const Tensor norm = method_->update(updates, coefficients_, make_clipping(config_, gradient_scale));
   for (size_t i = 0; i < averages_.size(); ++i)

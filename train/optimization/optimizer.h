@@ -17,9 +17,10 @@ class Optimizer {
  public:
   using NamedParameters = std::vector<std::pair<std::string, Tensor>>;
 
+  // Weight decay does not apply to the parameters in `undecayed`, such as Module::undecayed_parameters().
   // Throws ConfigError for an unknown kind, and std::invalid_argument for an option that the kind does not
   // have.
-  Optimizer(const OptimizerConfig& config, NamedParameters parameters);
+  Optimizer(const OptimizerConfig& config, NamedParameters parameters, const NamedParameters& undecayed = {});
 
   // Updates each parameter that has a gradient, removes the gradients, and updates the moving averages of the
   // weights. Multiplies the gradients by `gradient_scale` and then clips the gradients:
@@ -61,6 +62,7 @@ class Optimizer {
  private:
   OptimizerConfig config_;
   NamedParameters parameters_;
+  std::vector<bool> decays_;  // per parameter: whether weight decay applies
   std::unique_ptr<UpdateMethod> method_;
   std::vector<Tensor> averages_;
   RoundedWeights rounded_weights_;

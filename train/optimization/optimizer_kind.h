@@ -30,6 +30,7 @@ struct OptimizerConfig {
 struct ParameterUpdate {
   size_t index;                // index of the parameter in the list that the method was made for
   Tensor parameter, gradient;  // `gradient` is contiguous
+  bool decays = true;          // whether weight decay applies to the parameter
 };
 
 class UpdateMethod {

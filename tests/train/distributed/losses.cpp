@@ -113,7 +113,8 @@ void print_losses(const Case& test, const std::string& folder, DType dtype, Comm
   RunState state{.total_steps = kSteps};
   const auto task = make_task(test.config, {folder, kCpu, processes});
   task->model().convert(dtype);
-  Optimizer optimizer(test.config.optimizer, task->model().parameters());
+  Optimizer optimizer(test.config.optimizer, task->model().parameters(),
+                      task->model().undecayed_parameters());
   Schedule schedule(test.config.schedule, kSteps);
   StepRunner runner(test.config, kCpu, state, *task, optimizer, schedule, processes);
   std::string line = test.name + " " + name_of(dtype);

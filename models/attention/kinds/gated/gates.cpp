@@ -72,8 +72,10 @@ Gates::Gates(const GatedLinearOptions& o, const AttentionSetup& s)
   if (decay_ && o.decay != DecayForm::gate) {
     // Gated DeltaNet draws from U(0, 16), Mamba-2 and Kimi Delta Attention from U(1, 16).
     const double low = o.decay == DecayForm::head && o.delta ? 0 : 1;
-    add_parameter("log_rate", log_rate_, {s.heads, 1}, make_log_uniform_initializer(low, 16));
-    add_parameter("time_step", time_step_, {is_per_channel() ? width : s.heads}, initialize_time_steps);
+    add_parameter("log_rate", log_rate_, {s.heads, 1}, make_log_uniform_initializer(low, 16),
+                  {.decays = false});
+    add_parameter("time_step", time_step_, {is_per_channel() ? width : s.heads}, initialize_time_steps,
+                  {.decays = false});
   }
   if (o.delta) {
     beta_ = std::make_unique<Projection>(width, s.heads, 0, false);
