@@ -79,7 +79,7 @@ std::vector<OptionProblem> find_option_problems(const AutoregressiveModelOptions
     problems.push_back({"value_dim", concat_text("the width (heads x head_dim = ", width,
                                                  ") is too small for values and positions")});
   }
-  if (const int64_t memory = compute_max_memory_span(options.encoder.attention);
+  if (const int64_t memory = compute_max_input_memory_span(options.encoder.attention);
       memory > 0 && (options.position_kind != PositionKind::none || options.encoder.rotary))
     problems.push_back(
         {"positions", concat_text("a segment memory of ", memory,

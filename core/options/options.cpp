@@ -49,7 +49,9 @@ std::string text_of(const OptionCondition& condition, const OptionValue& value) 
     return condition.option + (is_negated ? " is not empty" : " is empty");
   const bool is_list = std::holds_alternative<std::vector<std::string>>(value);
   const char* const quote = is_integer ? "" : "\"";
-  std::string text = condition.option + (is_list ? " contains " : " = ");
+  std::string text = condition.option + (is_list      ? (is_negated ? " does not contain " : " contains ")
+                                         : is_negated ? " is not "
+                                                      : " = ");
   for (size_t i = 0; i < condition.values.size(); ++i)
     text += (i > 0 ? " or " : "") + (quote + condition.values[i] + quote);
   return text;

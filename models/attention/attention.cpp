@@ -95,7 +95,8 @@ ProjectionConv AttentionKind::get_conv(const OptionValues& values) const {
   if (!has_option(options, "conv_activation")) return {};
   return {get_value<int64_t>(options, values, "conv"),
           get_value<std::string>(options, values, "conv_activation") == kSilu ? GateActivation::silu
-                                                                              : GateActivation::none};
+                                                                              : GateActivation::none,
+          true};
 }
 
 OptionValues AttentionKind::make_options(

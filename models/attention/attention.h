@@ -175,6 +175,7 @@ struct UsedAttentionInputs {
 struct ProjectionConv {
   int64_t kernel = 0;  // 0: no convolution
   GateActivation activation = GateActivation::none;
+  bool starts_as_identity = false;  // the initial convolution copies its inputs
 
   bool is_active() const { return kernel > 0 || activation != GateActivation::none; }
 };

@@ -22,6 +22,15 @@ auto prefix_kind_in_errors(const AttentionPattern& pattern, const std::string& k
   }
 }
 
+int64_t find_longest_memory(const AttentionPattern& pattern, bool counts_states) {
+  int64_t longest = 0;
+  for (const AttentionLayerChoice& choice : pattern) {
+    const SegmentMemorySize size = find_attention_kind(choice.kind).get_segment_memory_size(choice.options);
+    if (counts_states || !size.stores_state) longest = std::max(longest, size.token_span());
+  }
+  return longest;
+}
+
 }  // namespace
 
 const AttentionLayerChoice& find_layer_choice(const AttentionPattern& pattern, int64_t layer) {
@@ -65,11 +74,10 @@ std::string describe_unsupported(const AttentionPattern& pattern, const std::str
 }
 
 int64_t compute_max_memory_span(const AttentionPattern& pattern) {
-  int64_t longest = 0;
-  for (const AttentionLayerChoice& choice : pattern)
-    longest = std::max(longest,
-                       find_attention_kind(choice.kind).get_segment_memory_size(choice.options).token_span());
-  return longest;
+  return find_longest_memory(pattern, true);
+}
+int64_t compute_max_input_memory_span(const AttentionPattern& pattern) {
+  return find_longest_memory(pattern, false);
 }
 
 std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer,

@@ -35,8 +35,10 @@ bool supports(const AttentionPattern& pattern, bool AttentionCapabilities::*prop
 std::string describe_unsupported(const AttentionPattern& pattern, const std::string& what,
                                  Capability AttentionCapabilities::*capability);
 
-// Returns the maximum of SegmentMemorySize::token_span() over the choices, in tokens.
+// Returns the maximum of SegmentMemorySize::token_span() over the choices, in tokens. The second function
+// only counts memories of inputs, and not memories of states.
 int64_t compute_max_memory_span(const AttentionPattern& pattern);
+int64_t compute_max_input_memory_span(const AttentionPattern& pattern);
 
 // Returns a new attention object for layer `layer`; see make_attention() in attention.h. If the pattern has
 // several kinds, the option name in an OptionError is "attention_options.KIND.NAME".

@@ -89,8 +89,12 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
       throw OptionError("attention_options.conv",
                         "expected 0, because the keys of earlier segments have no "
                         "convolution");
-    conv_ = std::make_unique<ShortConv>(static_cast<int64_t>(projections_.size()) * options.width(),
-                                        conv.kernel, conv.activation);
+    conv_ = std::make_unique<ShortConv>(
+        ShortConv::Options{.channels = static_cast<int64_t>(projections_.size()) * options.width(),
+                           .kernel = conv.kernel,
+                           .activation = conv.activation,
+                           .causal = options.causal,
+                           .starts_as_identity = conv.starts_as_identity});
     add_child("conv", *conv_);
   }
   add_child("out_projection", out_projection);

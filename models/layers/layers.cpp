@@ -20,20 +20,28 @@ Tensor Linear::forward(const Tensor& x, Activation activation, const DropoutMask
   return linear(x, weight, bias, activation, dropout, result_dtype);
 }
 
-ShortConv::ShortConv(int64_t channels, int64_t kernel, GateActivation activation) : activation_(activation) {
+ShortConv::ShortConv(const Options& options) : options_(options) {
+  const int64_t kernel = options.kernel;
   if (kernel == 0) {
-    weight = Tensor::full({channels, 1}, 1);
+    weight = Tensor::full({options.channels, 1}, 1);
     add_buffer("weight", weight);
     return;
   }
-  const double bound = 1 / std::sqrt(static_cast<double>(kernel));
-  add_parameter("weight", weight, {channels, kernel}, make_uniform_initializer(bound));
+  const int64_t current = kernel - 1 - lookahead(options.causal);
+  const auto set_identity = [=](const Tensor& parameter, const RandomStream&) {
+    for (int64_t i = 0; i < parameter.numel(); ++i)
+      parameter.data<double>()[i] = i % kernel == current ? 1 : 0;
+  };
+  add_parameter("weight", weight, {options.channels, kernel},
+                options.starts_as_identity
+                    ? Initializer(set_identity)
+                    : make_uniform_initializer(1 / std::sqrt(static_cast<double>(kernel))));
 }
 
 Tensor ShortConv::forward(const Tensor& x, bool causal, const Tensor& lengths, SegmentMemory* memory,
                           const std::string& name) const {
   ShortConvOptions options{
-      .lookahead = causal ? 0 : weight.size(1) / 2, .activation = activation_, .lengths = lengths};
+      .lookahead = lookahead(causal), .activation = options_.activation, .lengths = lengths};
   if (memory) {
     const Tensor rows = memory->read(name, x.size(0));
     if (rows.defined()) options.history = pad(rows.to(x.dtype()), 1, weight.size(1) - 1 - rows.size(1), 0);

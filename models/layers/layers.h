@@ -26,23 +26,33 @@ class Linear final : public Module {
   Tensor weight, bias;
 };
 
-// A depthwise convolution over time (ops/short_conv.h) with an activation. weight (channels, kernel) is
-// initialised from U(-1/√n, 1/√n) with n = kernel. If the kernel is 0, there is only the activation.
+// A depthwise convolution over time (ops/short_conv.h) with an activation. If `causal` is false, the kernel
+// is centred. weight (channels, kernel) is initialised from U(-1/√n, 1/√n) with n = kernel or, if
+// `starts_as_identity` is true, to 1 for the current token and 0 for the others. If the kernel is 0, there is
+// only the activation.
 class ShortConv final : public Module {
  public:
-  ShortConv(int64_t channels, int64_t kernel, GateActivation activation);
-  // Maps x (batch, length, channels) to the same shape. If `causal` is false, the kernel is centred. See
+  struct Options {
+    int64_t channels = 0, kernel = 0;
+    GateActivation activation = GateActivation::none;
+    bool causal = true, starts_as_identity = false;
+  };
+  explicit ShortConv(const Options& options);
+  // Maps x (batch, length, channels) to the same shape. A causal mask needs a causal convolution. See
   // ShortConvOptions for `lengths`. If `memory` is not null, the inputs before x are those that the previous
   // segment has written under `name`.
   Tensor forward(const Tensor& x, bool causal, const Tensor& lengths, SegmentMemory* memory = nullptr,
                  const std::string& name = {}) const;
 
-  GateActivation activation() const { return activation_; }
+  GateActivation activation() const { return options_.activation; }
 
   Tensor weight;
 
  private:
-  GateActivation activation_;
+  // Returns the number of later tokens that a result reads.
+  int64_t lookahead(bool causal) const { return causal ? 0 : options_.kernel / 2; }
+
+  Options options_;
 };
 
 // A convolution over frames, followed by ReLU: relu(conv1d(x, weight, bias)). weight (out, kernel, in) and

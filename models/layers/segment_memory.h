@@ -1,8 +1,8 @@
-// The segment memory stores inputs of attention layers, or recurrent states. With a segment memory, the tokens of a segment of a
-// text also attend to the previous segments (Dai et al. 2019, "Transformer-XL", section 3.2). No gradients
-// flow into the stored inputs. Example i of each batch must be the segment that follows example i of the
-// previous batch in the text. A layer can have a second, compressed memory, in which each row represents
-// several older inputs (Rae et al. 2020, "Compressive Transformers").
+// The segment memory stores inputs of attention layers, or recurrent states. With a segment memory, the
+// tokens of a segment of a text also attend to the previous segments (Dai et al. 2019, "Transformer-XL",
+// section 3.2). No gradients flow into the stored inputs. Example i of each batch must be the segment that
+// follows example i of the previous batch in the text. A layer can have a second, compressed memory, in which
+// each row represents several older inputs (Rae et al. 2020, "Compressive Transformers").
 #pragma once
 
 #include <map>

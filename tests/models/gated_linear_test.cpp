@@ -84,6 +84,19 @@ TEST_CASE("gated linear attention: states are carried in bfloat16 and next to a 
   CHECK(max_difference(by_segments(*model, tokens), model->forward(tokens, {})) < 0.1);
 }
 
+TEST_CASE("the convolution of a kind initially changes nothing") {
+  const Tensor tokens = random_tokens(2, kText, 2 * kText);
+  const NoGradScope no_grad;
+  for (const char* kind : {"softmax", "linear", "shared-softmax"}) {
+    const Tensor without = segment_model(segment_options(kind, {}))->forward(tokens, {});
+    const auto model = segment_model(segment_options(kind, {{"conv", int64_t{3}}}));
+    CHECK(max_difference(model->forward(tokens, {}), without) < 1e-12);
+    for (const auto& [name, parameter] : model->parameters())
+      if (name.ends_with("conv.weight")) parameter.copy_from(normal(parameter.shape(), 7));
+    CHECK(max_difference(model->forward(tokens, {}), without) > 1e-3);
+  }
+}
+
 TEST_CASE("gated linear attention: fixed decays are those of RetNet and Lightning Attention") {
   for (const auto& [preset, expected] :
        {std::pair("retnet", std::vector{std::log(1 - 1.0 / 32), std::log(1 - 1.0 / 64)}),

@@ -46,11 +46,14 @@ int64_t parse_context_length(const std::string& text, int64_t length) {
   return tokens;
 }
 
-std::string describe_windows(const TextDataset& text, int64_t memory) {
+std::string describe_windows(const TextDataset& text, const AttentionPattern& attention) {
   const int64_t length = text.info().length, context = text.eval_context();
-  if (memory > 0)
+  if (const int64_t memory = compute_max_input_memory_span(attention); memory > 0)
     return concat_text("segments of ", length, " predictions after a memory of at most ", memory,
                        " tokens; all predictions are scored");
+  if (compute_max_memory_span(attention) > 0)
+    return concat_text("segments of ", length,
+                       " predictions after the state of the earlier segments; all predictions are scored");
   return concat_text("windows of ", length, " predictions, stride ", length - context,
                      context == 0 ? "; all predictions are scored"
                                   : concat_text("; the first ", context,
@@ -142,9 +145,8 @@ std::unique_ptr<Evaluator> AutoregressiveTask::make_evaluator(const EvaluationOp
       open_evaluation_set(with_context, environment_, tokenizer_, options.split, options.limit),
       [this, batch_size, seed = options.seed](const Dataset& set, const StopCheck& stop) {
         const auto* const text = dynamic_cast<const TextDataset*>(&set);
-        const int64_t memory = compute_max_memory_span(model_->options().encoder.attention);
         return describe(evaluate(*model_, set, batch_size, 0, seed, stop, environment_.processes),
-                        text ? describe_windows(*text, memory) : "");
+                        text ? describe_windows(*text, model_->options().encoder.attention) : "");
       });
 }
 

@@ -211,7 +211,10 @@ AttentionKind make_gated_kind(const char* name, const char* help, bool delta) {
                        .has_projection_biases = false},
       .options = list_gated_linear_options(delta),
       .make = [delta](const OptionValues& values, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
-        return std::make_unique<GatedLinearKind>(read_gated_linear_options(values, delta), setup);
+        const GatedLinearOptions options = read_gated_linear_options(values, delta);
+        if (options.rotates && setup.rotary && values.get<bool>("carry_state"))
+          throw OptionError("carry_state", "rotary positions begin anew in each segment: expected false");
+        return std::make_unique<GatedLinearKind>(options, setup);
       },
       .select_conv =
           [delta](const OptionValues& values) { return read_gated_linear_options(values, delta).conv; },
