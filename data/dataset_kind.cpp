@@ -13,7 +13,6 @@ namespace {
 
 using Problems = std::vector<std::pair<std::string, std::string>>;
 
-constexpr int64_t kMinLength = 8;     // of generated sequences
 constexpr double kMaxSize = 1 << 20;  // the product of three such numbers fits in int64_t
 
 // Adds the options of data sets that are a path with splits: texts and folders of pictures.
@@ -115,7 +114,7 @@ const OptionTable<DatasetOptions>& general_table() {
     options
         ->add("max_length", &O::max_length,
               "sequence length; listops and sets: largest number of tokens or elements")
-        .require_range(kMinLength, kMaxSize);
+        .require_range(SymbolTask::kMinLength, kMaxSize);
     options->add("test_length", &O::test_length, "sequence length of the test split; 0: max_length")
         .require_range(0, kMaxSize);
     options
@@ -262,17 +261,14 @@ Problems find_problems(const CatalogueEntry& set, const OptionValues& values) {
   require(!has("downscale") || (set.height % options.downscale == 0 && set.width % options.downscale == 0),
           "downscale",
           concat_text(options.downscale, " does not divide images of ", set.height, " x ", set.width));
-  if (set.format == DatasetFormat::duplication_task || set.format == DatasetFormat::palindrome)
-    for (const auto& [option, length] :
-         {std::pair("max_length", options.max_length), {"test_length", options.test_length}})
-      require(
-          length % 2 == 0, option,
-          concat_text("the ", set.name, " task has two equal halves, expected an even number, got ", length));
-  require(options.test_length == 0 || options.test_length >= kMinLength, "test_length",
-          concat_text("expected at least ", kMinLength, ", or 0 (max_length), got ", options.test_length));
-  if (set.format == DatasetFormat::mqar)
-    for (auto& problem : find_option_problems(make_recall_options(options)))
-      problems.push_back(std::move(problem));
+  const auto add_all = [&](const Problems& more) {
+    problems.insert(problems.end(), more.begin(), more.end());
+  };
+  if (set.type == DatasetType::sequences)
+    add_all(find_length_problems(
+        make_symbol_options(options),
+        set.format == DatasetFormat::duplication_task || set.format == DatasetFormat::palindrome));
+  if (set.format == DatasetFormat::mqar) add_all(find_option_problems(make_recall_options(options)));
   require(!set.needs_path || !values.get<std::string>("path").empty(), "path",
           concat_text("data set \"", set.name, "\" needs ",
                       set.type == DatasetType::text     ? "a file, a folder or a pattern"
@@ -283,8 +279,7 @@ Problems find_problems(const CatalogueEntry& set, const OptionValues& values) {
     require(sum < 1, "test_share",
             concat_text("valid_share + test_share is ", sum, ", expected less than 1"));
   }
-  if (set.type == DatasetType::text)
-    for (auto& problem : find_text_problems(values)) problems.push_back(std::move(problem));
+  if (set.type == DatasetType::text) add_all(find_text_problems(values));
   return problems;
 }
 

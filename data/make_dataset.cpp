@@ -58,12 +58,7 @@ const CatalogueEntry& require_supported_entry(const std::string& name) {
 // Returns the synthetic data set that `set` describes, or nullptr if `set` is not synthetic.
 std::shared_ptr<const Dataset> make_synthetic_dataset(const CatalogueEntry& set,
                                                       const DatasetOptions& options) {
-  const SymbolTaskOptions task{.split = options.split,
-                               .max_length = options.max_length,
-                               .symbols = options.symbols,
-                               .example_count = options.limit,
-                               .seed = options.seed,
-                               .test_length = options.test_length};
+  const SymbolTaskOptions task = make_symbol_options(options);
   if (set.format == DatasetFormat::copy_task) return std::make_shared<CopyTask>(task);
   if (set.format == DatasetFormat::duplication_task) return std::make_shared<DuplicationTask>(task);
   if (set.format == DatasetFormat::palindrome) return std::make_shared<PalindromeTask>(task);
@@ -99,17 +94,22 @@ TextOptions make_text_options(const CatalogueEntry& set, const DatasetOptions& o
 
 }  // namespace
 
-RecallOptions make_recall_options(const DatasetOptions& options) {
+SymbolTaskOptions make_symbol_options(const DatasetOptions& options) {
   return {.split = options.split,
           .max_length = options.max_length,
-          .test_length = options.test_length,
+          .symbols = options.symbols,
+          .example_count = options.limit,
+          .seed = options.seed,
+          .test_length = options.test_length};
+}
+
+RecallOptions make_recall_options(const DatasetOptions& options) {
+  return {.sequences = make_symbol_options(options),
           .tokens = options.tokens,
           .pairs = options.pairs,
           .test_pairs = options.test_pairs,
           .min_pairs = options.min_pairs,
-          .power = options.power,
-          .example_count = options.limit,
-          .seed = options.seed};
+          .power = options.power};
 }
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const DatasetOptions& options) {

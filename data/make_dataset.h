@@ -52,7 +52,8 @@ struct DatasetOptions {
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // if null, text_options determines the tokenizer
 };
 
-// Returns the options of mqar.
+// Return the options of synthetic sequences and of mqar.
+SymbolTaskOptions make_symbol_options(const DatasetOptions& options);
 RecallOptions make_recall_options(const DatasetOptions& options);
 
 // Returns the tokenizer of a text data set: options.tokenizer or, if it is null, the tokenizer that

@@ -57,17 +57,8 @@ std::vector<int64_t> draw_weighted(Draws& draws, int64_t count, std::span<const 
   return indices;
 }
 
-SymbolTaskOptions make_sequence_options(const RecallOptions& options) {
-  return {.split = options.split,
-          .max_length = options.max_length,
-          .symbols = options.tokens - 1,
-          .example_count = options.example_count,
-          .seed = options.seed,
-          .test_length = options.test_length};
-}
-
-SymbolTaskOptions with_bits(SymbolTaskOptions options) {
-  options.symbols = 1;
+SymbolTaskOptions with_symbols(SymbolTaskOptions options, int64_t symbols) {
+  options.symbols = symbols;
   return options;
 }
 
@@ -89,10 +80,10 @@ std::vector<std::pair<std::string, std::string>> find_option_problems(const Reca
       problems.emplace_back(pairs_name, concat_text("a vocabulary of ", options.tokens, " tokens has ", keys,
                                                     " keys, expected at most ", keys, " pairs, got ", pairs));
   };
-  check_split("max_length", options.max_length, "pairs", options.pairs);
-  if (options.test_length > 0 || options.test_pairs != 0)
-    check_split(options.test_length > 0 ? "test_length" : "max_length",
-                options.test_length > 0 ? options.test_length : options.max_length,
+  const int64_t max_length = options.sequences.max_length, test_length = options.sequences.test_length;
+  check_split("max_length", max_length, "pairs", options.pairs);
+  if (test_length > 0 || options.test_pairs != 0)
+    check_split(test_length > 0 ? "test_length" : "max_length", test_length > 0 ? test_length : max_length,
                 options.test_pairs != 0 ? "test_pairs" : "pairs",
                 options.test_pairs != 0 ? options.test_pairs : options.pairs);
   if (options.min_pairs < 0 || options.min_pairs > options.pairs)
@@ -104,9 +95,10 @@ std::vector<std::pair<std::string, std::string>> find_option_problems(const Reca
 }
 
 RecallTask::RecallTask(const RecallOptions& options)
-    : SymbolTask("mqar", make_sequence_options(options)),
-      pairs_(options.split == "test" && options.test_pairs > 0 ? options.test_pairs : options.pairs),
-      min_pairs_(options.split == "train" && options.min_pairs > 0 ? options.min_pairs : pairs_),
+    : SymbolTask("mqar", with_symbols(options.sequences, options.tokens - 1)),
+      pairs_(options.sequences.split == "test" && options.test_pairs > 0 ? options.test_pairs
+                                                                         : options.pairs),
+      min_pairs_(options.sequences.split == "train" && options.min_pairs > 0 ? options.min_pairs : pairs_),
       tokens_(options.tokens) {
   if (const auto problems = find_option_problems(options); !problems.empty())
     throw ConfigError("mqar: " + problems.front().first + ": " + problems.front().second);
@@ -132,7 +124,7 @@ void RecallTask::write_example(const RandomStream& stream, const Example& exampl
 }
 
 ParityTask::ParityTask(const ParityOptions& options)
-    : SymbolTask("parity", with_bits(options.sequences)),
+    : SymbolTask("parity", with_symbols(options.sequences, 1)),
       min_length_(options.min_length > 0 ? options.min_length : options.sequences.max_length / 4) {
   const SymbolTaskOptions& sequences = options.sequences;
   if (options.min_length < 0 || min_length_ > sequences.max_length)
@@ -150,12 +142,6 @@ void ParityTask::write_example(const RandomStream& stream, const Example& exampl
     example.targets[t] = parity;
     example.mask[t] = 1;
   }
-}
-
-PalindromeTask::PalindromeTask(const SymbolTaskOptions& options) : SymbolTask("palindrome", options) {
-  if (info().length % 2 != 0)
-    throw ConfigError(concat_text("palindrome: length ", info().length,
-                                  ", expected an even number: both halves are equally long"));
 }
 
 void PalindromeTask::write_example(const RandomStream& stream, const Example& example) const {

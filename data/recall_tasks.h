@@ -11,23 +11,19 @@
 namespace tapeformer {
 
 struct RecallOptions {
-  std::string split = "train";
-  int64_t max_length = 128;  // length of the sequences, at least 8 and even
-  int64_t test_length = 0;   // like max_length, for the split "test"; 0: max_length
-  int64_t tokens = 8192;     // size of the vocabulary, at least 4
-  int64_t pairs = 8;         // number of pairs in a sequence, at most a quarter of the length
-  int64_t test_pairs = 0;    // like pairs, for the split "test"; 0: pairs
+  SymbolTaskOptions sequences = {};  // lengths must be even; `symbols` is ignored
+  int64_t tokens = 8192;             // size of the vocabulary, at least 4
+  int64_t pairs = 8;                 // number of pairs in a sequence, at most a quarter of the length
+  int64_t test_pairs = 0;            // like pairs, for the split "test"; 0: pairs
   // In the split "train", the number of pairs is pairs / 2^k for all k >= 0 for which it is at least
   // min_pairs. The probability of k is proportional to 2^k, so that each number of pairs has equally many
   // queries. Easier sequences shorten the time until a model starts to learn. 0: pairs.
   int64_t min_pairs = 0;
-  double power = 0.01;        // exponent of the distribution of the gaps, above 0
-  int64_t example_count = 0;  // see SymbolTaskOptions
-  uint64_t seed = 0;
+  double power = 0.01;  // exponent of the distribution of the gaps, above 0
 };
 
-// Returns the options that are out of range or leave no room for the pairs and queries, with their problems.
-// Checks all splits.
+// Returns the options that leave no room for the pairs and queries or are out of range, with their problems.
+// Checks all splits. find_length_problems() is a separate check.
 std::vector<std::pair<std::string, std::string>> find_option_problems(const RecallOptions& options);
 
 // Multi-query associative recall as in "Zoology" (Arora et al. 2023), appendix E, and its released code. A
@@ -41,7 +37,7 @@ std::vector<std::pair<std::string, std::string>> find_option_problems(const Reca
 // proportional to (n + 1)^(power - 1).
 class RecallTask final : public SymbolTask {
  public:
-  // Throws ConfigError for the first problem of find_option_problems().
+  // Throws ConfigError for the first problem of find_length_problems() or find_option_problems().
   explicit RecallTask(const RecallOptions& options);
 
  private:
@@ -74,10 +70,10 @@ class ParityTask final : public SymbolTask {
 
 // The palindrome task of "Kimi Linear" (Kimi Team 2025), section 5.1. A sequence contains max_length / 2
 // random symbols, the separator 0, and the same symbols in reverse order. The loss uses only the predictions
-// of the reversed symbols. Throws ConfigError for an odd length.
+// of the reversed symbols. Throws ConfigError for odd lengths.
 class PalindromeTask final : public SymbolTask {
  public:
-  explicit PalindromeTask(const SymbolTaskOptions& options);
+  explicit PalindromeTask(const SymbolTaskOptions& options) : SymbolTask("palindrome", options, true) {}
 
  private:
   void write_example(const RandomStream& stream, const Example& example) const override;

@@ -6,7 +6,23 @@
 
 namespace tapeformer {
 
-SymbolTask::SymbolTask(const std::string& name, const SymbolTaskOptions& options)
+std::vector<std::pair<std::string, std::string>> find_length_problems(const SymbolTaskOptions& options,
+                                                                      bool has_halves) {
+  std::vector<std::pair<std::string, std::string>> problems;
+  const auto check_length = [&](const char* name, int64_t length, const char* alternative) {
+    if (length < SymbolTask::kMinLength)
+      problems.emplace_back(
+          name, concat_text("expected at least ", SymbolTask::kMinLength, alternative, ", got ", length));
+    else if (has_halves && length % 2 != 0)
+      problems.emplace_back(
+          name, concat_text("the halves are equally long, expected an even number, got ", length));
+  };
+  check_length("max_length", options.max_length, "");
+  if (options.test_length != 0) check_length("test_length", options.test_length, ", or 0 (max_length)");
+  return problems;
+}
+
+SymbolTask::SymbolTask(const std::string& name, const SymbolTaskOptions& options, bool has_halves)
     : info_{.name = name,
             .split = options.split,
             .vocabulary = options.symbols + 1,
@@ -19,11 +35,8 @@ SymbolTask::SymbolTask(const std::string& name, const SymbolTaskOptions& options
   const std::vector<std::string> splits = {"train", "valid", "test"};
   if (std::find(splits.begin(), splits.end(), options.split) == splits.end())
     throw ConfigError(describe_unknown_name(options.split, "a split", splits));
-  if (options.max_length < 8)
-    throw ConfigError(concat_text(name, ": max_length ", options.max_length, ", expected at least 8"));
-  if (options.test_length != 0 && options.test_length < 8)
-    throw ConfigError(
-        concat_text(name, ": test_length ", options.test_length, ", expected at least 8, or 0 (max_length)"));
+  if (const auto problems = find_length_problems(options, has_halves); !problems.empty())
+    throw ConfigError(concat_text(name, ": ", problems.front().first, ": ", problems.front().second));
   if (options.symbols < 1)
     throw ConfigError(concat_text(name, ": ", options.symbols, " symbols, expected at least 1"));
   if (options.example_count < 0)
@@ -60,12 +73,6 @@ void CopyTask::write_example(const RandomStream& stream, const Example& example)
   for (int64_t i = 0; i < n; ++i)
     example.tokens[i] = example.tokens[n + 1 + i] = static_cast<int64_t>(draw_symbol(stream, 1 + i));
   std::fill(example.mask + n - 1, example.mask + 2 * n, uint8_t{1});
-}
-
-DuplicationTask::DuplicationTask(const SymbolTaskOptions& options) : SymbolTask("duplication", options) {
-  if (options.max_length % 2 != 0)
-    throw ConfigError(concat_text("duplication: max_length ", options.max_length,
-                                  ", expected an even number: both halves are equally long"));
 }
 
 void DuplicationTask::write_example(const RandomStream& stream, const Example& example) const {

@@ -2,6 +2,10 @@
 // options, the split and the index of the example. All classes are thread-safe.
 #pragma once
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "core/random/rng.h"
 #include "data/batches/dataset.h"
 
@@ -9,8 +13,8 @@ namespace tapeformer {
 
 struct SymbolTaskOptions {
   std::string split = "train";  // "train", "valid" and "test" use separate random streams
-  // Number of predicted tokens in each example, at least 8. All examples have max_length + 1 tokens, because
-  // the first token is not predicted.
+  // Number of predicted tokens in each example, at least SymbolTask::kMinLength. All examples have max_length
+  // + 1 tokens, because the first token is not predicted.
   int64_t max_length = 128;
   // Number of different symbols, at least 1. The vocabulary consists of these symbols and the separator 0.
   int64_t symbols = 10;
@@ -20,6 +24,11 @@ struct SymbolTaskOptions {
   int64_t test_length = 0;
 };
 
+// Returns the lengths that are out of range, with their problems. If `has_halves` is true, lengths must be
+// even. Checks all splits.
+std::vector<std::pair<std::string, std::string>> find_length_problems(const SymbolTaskOptions& options,
+                                                                      bool has_halves);
+
 // Base class of the tasks in this file and in data/recall_tasks.h. Symbols are uniformly distributed in [1,
 // symbols]; 0 is the separator.
 class SymbolTask : public Dataset {
@@ -27,6 +36,7 @@ class SymbolTask : public Dataset {
   // Default numbers of examples. 640,000 examples are 10,000 steps with batches of 64.
   static constexpr int64_t kTrainExampleCount = 640000;
   static constexpr int64_t kEvalExampleCount = 1000;
+  static constexpr int64_t kMinLength = 8;
 
   const DatasetInfo& info() const override { return info_; }
   int64_t size() const override { return size_; }
@@ -45,7 +55,7 @@ class SymbolTask : public Dataset {
   };
 
   // Throws ConfigError for options that are out of range.
-  SymbolTask(const std::string& name, const SymbolTaskOptions& options);
+  SymbolTask(const std::string& name, const SymbolTaskOptions& options, bool has_halves = false);
 
   // Returns a random symbol. `draw` is the index of the random number in the stream.
   uint64_t draw_symbol(const RandomStream& stream, int64_t draw) const {
@@ -80,10 +90,10 @@ class CopyTask final : public SymbolTask {
 
 // The duplication task of "Reformer" (Kitaev et al. 2020), section 5. A sequence has the form 0 w 0 w 0,
 // where w contains max_length / 2 - 1 random symbols. The loss uses only the predictions of the symbols of
-// the second w. Throws ConfigError for an odd max_length.
+// the second w. Throws ConfigError for odd lengths.
 class DuplicationTask final : public SymbolTask {
  public:
-  explicit DuplicationTask(const SymbolTaskOptions& options);
+  explicit DuplicationTask(const SymbolTaskOptions& options) : SymbolTask("duplication", options, true) {}
 
  private:
   void write_example(const RandomStream& stream, const Example& example) const override;

@@ -11,7 +11,6 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kOp = "short_conv";
-constexpr const char* kHistoryOp = "next_short_conv_history";
 constexpr const char* kStepOp = "short_conv_step";
 
 template <class T>
@@ -19,7 +18,7 @@ AttentionRows<T> get_token_rows(const Tensor& x) {
   return {x.data<std::remove_const_t<T>>(), x.strides()[0], x.rank() == 3 ? x.strides()[1] : 0, 0};
 }
 
-// The checked inputs of short_conv(). `weight` is undefined in next_short_conv_history().
+// The checked inputs of short_conv().
 struct PreparedInputs {
   Tensor x = {}, weight = {}, history = {}, lengths = {}, boundaries = {};
   int64_t kernel = 0, lookahead = 0;
@@ -104,29 +103,6 @@ Tensor short_conv(const Tensor& x, const Tensor& weight, const ShortConvOptions&
     });
     return gradients;
   });
-}
-
-Tensor next_short_conv_history(const Tensor& x, int64_t kernel, const ShortConvOptions& options) {
-  const PreparedInputs in = prepare(kHistoryOp, x, kernel, options);
-  check(options.lookahead == 0, kHistoryOp, "the lookahead must be 0, not ", options.lookahead);
-  const Tensor next = Tensor::empty({x.size(0), kernel - 1, x.size(2)}, x.dtype(), x.device());
-  dispatch_floating(kHistoryOp, x, [&]<class T>(auto backend) {
-    short_conv_next_history(backend, in.get<T>(), next.data<T>());
-  });
-  std::vector<Tensor> inputs{in.x};
-  if (in.history.defined()) inputs.push_back(in.history);
-  return record(
-      kHistoryOp, next, inputs, [in = in.detached()](const Tensor& gradient, NeededGradients needs) {
-        const Tensor g = make_contiguous(gradient);
-        Gradients gradients = in.history.defined() ? allocate_gradients(needs, {&in.x, &in.history})
-                                                   : allocate_gradients(needs, {&in.x});
-        const Tensor ghistory = in.history.defined() ? gradients[1] : Tensor{};
-        dispatch_floating(kHistoryOp, in.x, [&]<class T>(auto backend) {
-          short_conv_next_history_backward(backend, in.get<T>(), g.data<T>(),
-                                           get_data_or_null<T>(gradients[0]), get_data_or_null<T>(ghistory));
-        });
-        return gradients;
-      });
 }
 
 void short_conv_step(const Tensor& x, const Tensor& weight, GateActivation activation, const Tensor& history,

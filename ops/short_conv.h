@@ -33,12 +33,6 @@ struct ShortConvOptions {
 // inputs only. Throws ShapeError for mismatched shapes and dtypes and for invalid options.
 Tensor short_conv(const Tensor& x, const Tensor& weight, const ShortConvOptions& options = {});
 
-// Returns the history (batch, kernel - 1, channels) for the tokens that follow the last valid tokens of x,
-// with gradients to x and options.history. Tokens before the last boundary are 0. If pieces of a sequence are
-// processed one after another, each with the history that this function returns for the previous piece, the
-// results are those of one pass. Throws ShapeError for invalid arguments, and if options.lookahead is not 0.
-Tensor next_short_conv_history(const Tensor& x, int64_t kernel, const ShortConvOptions& options = {});
-
 // Processes one token of the causal convolution: writes the result to `out` and appends x to `history`, which
 // holds inputs (before the convolution). x and `out` are (batch, channels) with contiguous last dimensions,
 // `weight` is (channels, kernel), and `history` is (batch, kernel - 1, channels) and contiguous. All tensors

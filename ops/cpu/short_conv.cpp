@@ -223,36 +223,6 @@ void short_conv_backward(Backend, const ShortConvInputs<T>& in, AttentionRows<co
 }
 
 template <class T>
-void short_conv_next_history(Backend, const ShortConvInputs<T>& in, T* next_history) {
-  for (int64_t b = 0; b < in.batch; ++b) {
-    const TokenRange kept = in.find_next_history(b);
-    for (int64_t i = 0; i < in.kernel - 1; ++i) {
-      const int64_t position = in.get_valid_tokens(b) - (in.kernel - 1) + i;
-      T* const row = next_history + (b * (in.kernel - 1) + i) * in.channels;
-      if (position >= kept.begin && position < kept.end)
-        std::copy_n(in.row(b, position), in.channels, row);
-      else
-        std::fill_n(row, in.channels, T{});
-    }
-  }
-}
-
-template <class T>
-void short_conv_next_history_backward(Backend, const ShortConvInputs<T>& in, const T* g, T* gx, T* ghistory) {
-  const int64_t rows = in.kernel - 1, channels = in.channels;
-  if (gx) std::fill_n(gx, in.batch * in.length * channels, T{});
-  if (ghistory) std::fill_n(ghistory, in.batch * rows * channels, T{});
-  for (int64_t b = 0; b < in.batch; ++b) {
-    const TokenRange kept = in.find_next_history(b);
-    for (int64_t p = kept.begin; p < kept.end; ++p) {
-      const T* const source = g + (b * rows + p - in.get_valid_tokens(b) + rows) * channels;
-      if (p < 0 && ghistory) std::copy_n(source, channels, ghistory + ((b + 1) * rows + p) * channels);
-      if (p >= 0 && gx) std::copy_n(source, channels, gx + (b * in.length + p) * channels);
-    }
-  }
-}
-
-template <class T>
 void short_conv_step(Backend, const ShortConvShape& s, AttentionRows<const T> x, const T* weight, T* history,
                      AttentionRows<T> out) {
   const int64_t vectors = (s.channels + kLanes<T> - 1) / kLanes<T>, rows = s.kernel - 1;
@@ -279,9 +249,7 @@ void short_conv_step(Backend, const ShortConvShape& s, AttentionRows<const T> x,
 
 template <class T>
 struct ShortConvKernels {
-  inline static const FunctionInstances all{&short_conv_forward<T>, &short_conv_backward<T>,
-                                            &short_conv_next_history<T>,
-                                            &short_conv_next_history_backward<T>};
+  inline static const FunctionInstances all{&short_conv_forward<T>, &short_conv_backward<T>};
 };
 template struct ShortConvKernels<float>;
 template struct ShortConvKernels<double>;

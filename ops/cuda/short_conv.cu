@@ -120,34 +120,6 @@ __global__ void short_conv_backward_kernel(ShortConvInputs<T> in, ShortConvGradi
 }
 
 template <class T>
-__global__ void next_history_kernel(ShortConvInputs<T> in, T* next, int64_t n) {
-  const int64_t rows = in.kernel - 1;
-  for (int64_t i = first_element(); i < n; i += element_stride()) {
-    const int64_t c = i % in.channels, row = i / in.channels, b = row / rows;
-    const int64_t position = in.get_valid_tokens(b) - rows + row % rows;
-    const TokenRange kept = in.find_next_history(b);
-    next[i] = position >= kept.begin && position < kept.end ? in.row(b, position)[c] : T{};
-  }
-}
-
-// Element i of the loop is an element of the history or of x, joined along the length.
-template <class T>
-__global__ void next_history_backward_kernel(ShortConvInputs<T> in, const T* g, T* gx, T* ghistory,
-                                             int64_t n) {
-  const int64_t rows = in.kernel - 1;
-  for (int64_t i = first_element(); i < n; i += element_stride()) {
-    const int64_t c = i % in.channels, row = i / in.channels, b = row / (rows + in.length);
-    const int64_t position = row % (rows + in.length) - rows;
-    const TokenRange kept = in.find_next_history(b);
-    const bool is_kept = position >= kept.begin && position < kept.end;
-    const int64_t from = b * rows + position - in.get_valid_tokens(b) + rows;
-    const T value = is_kept ? g[from * in.channels + c] : T{};
-    if (position < 0 && ghistory) ghistory[((b + 1) * rows + position) * in.channels + c] = value;
-    if (position >= 0 && gx) gx[(b * in.length + position) * in.channels + c] = value;
-  }
-}
-
-template <class T>
 __global__ void short_conv_step_kernel(ShortConvShape s, AttentionRows<const T> x, const T* weight,
                                        T* history, AttentionRows<T> out, int64_t n) {
   const int64_t rows = s.kernel - 1;
@@ -194,18 +166,6 @@ void short_conv_backward(Backend, const ShortConvInputs<T>& in, AttentionRows<co
 }
 
 template <class T>
-void short_conv_next_history(Backend, const ShortConvInputs<T>& in, T* next_history) {
-  const int64_t n = in.batch * (in.kernel - 1) * in.channels;
-  launch(next_history_kernel<T>, make_elementwise_launch(n), in, next_history, n);
-}
-
-template <class T>
-void short_conv_next_history_backward(Backend, const ShortConvInputs<T>& in, const T* g, T* gx, T* ghistory) {
-  const int64_t n = in.batch * (in.kernel - 1 + in.length) * in.channels;
-  launch(next_history_backward_kernel<T>, make_elementwise_launch(n), in, g, gx, ghistory, n);
-}
-
-template <class T>
 void short_conv_step(Backend, const ShortConvShape& s, AttentionRows<const T> x, const T* weight, T* history,
                      AttentionRows<T> out) {
   const int64_t n = s.batch * s.channels;
@@ -214,9 +174,7 @@ void short_conv_step(Backend, const ShortConvShape& s, AttentionRows<const T> x,
 
 template <class T>
 struct ShortConvKernels {
-  inline static const FunctionInstances all{&short_conv_forward<T>, &short_conv_backward<T>,
-                                            &short_conv_next_history<T>,
-                                            &short_conv_next_history_backward<T>};
+  inline static const FunctionInstances all{&short_conv_forward<T>, &short_conv_backward<T>};
 };
 template struct ShortConvKernels<float>;
 template struct ShortConvKernels<double>;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "core/base/host_device.h"
+#include "ops/kernels/gate_activation.h"
 
 namespace tapeformer {
 
@@ -110,12 +111,11 @@ struct Sigmoid {
 struct Silu {
   template <class Math, class T>
   TAPEFORMER_HOST_DEVICE static T value(T x) {
-    return x * Math::sigmoid(x);
+    return compute_gate<Math>(GateActivation::silu, x);
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T derivative(T x, T y) {
-    const T s = Math::sigmoid(x);
-    return s + y * (1 - s);
+  TAPEFORMER_HOST_DEVICE static T derivative(T x, T) {
+    return compute_gate_and_derivative<Math>(GateActivation::silu, x).derivative;
   }
 };
 struct Tanh {

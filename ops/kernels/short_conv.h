@@ -62,12 +62,6 @@ struct ShortConvInputs : ShortConvShape {
     if (range.begin < 0) range.begin = 0;
     return position < get_valid_tokens(example) ? range : TokenRange{};
   }
-  // Returns the positions that remain in the history after the last valid token.
-  TAPEFORMER_HOST_DEVICE TokenRange find_next_history(int64_t example) const {
-    const int64_t valid = get_valid_tokens(example);
-    return kernel == 1 ? TokenRange{valid, valid}
-                       : find_neighbours(example, valid - 1, kernel - 2, 0, get_first_position());
-  }
   TAPEFORMER_HOST_DEVICE const T* row(int64_t example, int64_t position) const {
     return position < 0 ? history + ((example + 1) * (kernel - 1) + position) * channels
                         : x.row(example, position, 0);
@@ -83,14 +77,6 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T>
     void short_conv_backward(Backend, const ShortConvInputs<T>& inputs, AttentionRows<const T> g, T* gx,
                              Compute<T>* gweight, T* ghistory);
-
-    // Computes the history (batch, kernel - 1, channels) for the tokens after the last valid tokens. Does not
-    // read the weight.
-    template <class T>
-    void short_conv_next_history(Backend, const ShortConvInputs<T>& inputs, T* next_history);
-    // Computes the gradients of x and history from the gradient g of the next history.
-    template <class T> void short_conv_next_history_backward(Backend, const ShortConvInputs<T>& inputs,
-                                                             const T* g, T* gx, T* ghistory);
 
     // Processes one token. x and `out` are (batch, channels). `history` is updated.
     template <class T> void short_conv_step(Backend, const ShortConvShape& shape, AttentionRows<const T> x,

@@ -85,14 +85,14 @@ TEST_CASE("mqar: each key is queried once, and the target of a query is the valu
        {std::tuple{64, 4, 8192}, {64, 16, 64}, {8, 2, 6}, {256, 64, 1024}})
     for (int64_t i = 0; i < 20; ++i) {
       CAPTURE(length);
-      const RecallTask task({.max_length = length, .tokens = tokens, .pairs = pairs});
+      const RecallTask task({.sequences = {.max_length = length}, .tokens = tokens, .pairs = pairs});
       check_recall(read_example(task, i), length, pairs, tokens);
     }
 }
 
 TEST_CASE("mqar: min_pairs adds easier sequences to the training") {
   std::map<int64_t, int64_t> counts;
-  const RecallTask train({.max_length = 64, .tokens = 64, .pairs = 16, .min_pairs = 3});
+  const RecallTask train({.sequences = {.max_length = 64}, .tokens = 64, .pairs = 16, .min_pairs = 3});
   for (int64_t i = 0; i < 300; ++i) {
     const ReadExample one = read_example(train, i);
     const auto pairs = std::accumulate(one.mask.begin(), one.mask.end(), int64_t{0});
@@ -103,7 +103,8 @@ TEST_CASE("mqar: min_pairs adds easier sequences to the training") {
   // The probabilities are 1/7, 2/7 and 4/7. The limits are about 4 standard deviations from the means.
   for (const int64_t pairs : {4, 8, 16})
     CHECK(std::abs(static_cast<double>(counts[pairs]) - 300 * 16 / 7.0 / static_cast<double>(pairs)) < 35);
-  const RecallTask valid({.split = "valid", .max_length = 64, .tokens = 64, .pairs = 16, .min_pairs = 3});
+  const RecallTask valid(
+      {.sequences = {.split = "valid", .max_length = 64}, .tokens = 64, .pairs = 16, .min_pairs = 3});
   for (int64_t i = 0; i < 20; ++i) check_recall(read_example(valid, i), 64, 16, 64);
 }
 
@@ -111,7 +112,7 @@ TEST_CASE("mqar: the gaps have the power-law distribution") {
   constexpr int64_t kCount = 4000, kPlaces = 15;
   for (const double power : {0.01, 1.0}) {
     CAPTURE(power);
-    const RecallTask task({.max_length = 32, .tokens = 64, .pairs = 1, .power = power});
+    const RecallTask task({.sequences = {.max_length = 32}, .tokens = 64, .pairs = 1, .power = power});
     std::vector<double> expected, counts(kPlaces);
     for (int64_t n = 0; n < kPlaces; ++n) expected.push_back(std::pow(static_cast<double>(n + 1), power - 1));
     const double sum = std::accumulate(expected.begin(), expected.end(), 0.0);
@@ -228,8 +229,8 @@ TEST_CASE("impossible options of recall tasks are named") {
   CHECK(problems_of("parity", {{"test_length", int64_t{7}}}) ==
         "test_length: expected at least 8, or 0 (max_length), got 7\n");
   CHECK(problems_of("palindrome", {{"max_length", int64_t{9}}, {"test_length", int64_t{11}}}) ==
-        "max_length: the palindrome task has two equal halves, expected an even number, got 9\n"
-        "test_length: the palindrome task has two equal halves, expected an even number, got 11\n");
+        "max_length: the halves are equally long, expected an even number, got 9\n"
+        "test_length: the halves are equally long, expected an even number, got 11\n");
   CHECK(message_of<ConfigError>([] { RecallTask({.pairs = 40}); }) ==
         "mqar: pairs: each pair and each query takes two positions, expected 1 to 32 pairs for 128 tokens, "
         "got 40");
@@ -239,7 +240,7 @@ TEST_CASE("impossible options of recall tasks are named") {
           ParityTask({{.max_length = 16}, 17});
         }) == "parity: min_length 17, expected 0 to max_length, 16");
   CHECK(message_of<ConfigError>([] { PalindromeTask({.max_length = 33}); }) ==
-        "palindrome: length 33, expected an even number: both halves are equally long");
+        "palindrome: max_length: the halves are equally long, expected an even number, got 33");
   CHECK(message_of<ConfigError>([] { PalindromeTask({.test_length = 6}); }) ==
-        "palindrome: test_length 6, expected at least 8, or 0 (max_length)");
+        "palindrome: test_length: expected at least 8, or 0 (max_length), got 6");
 }

@@ -116,7 +116,7 @@ TEST_CASE("options of the copy task that are out of range are config errors") {
   const auto error = [](const SymbolTaskOptions& options) {
     return message_of<ConfigError>([&] { CopyTask task(options); });
   };
-  CHECK(error({.max_length = 7}) == "copy: max_length 7, expected at least 8");
+  CHECK(error({.max_length = 7}) == "copy: max_length: expected at least 8, got 7");
   CHECK(error({.symbols = 0}) == "copy: 0 symbols, expected at least 1");
   CHECK(error({.example_count = -1}) == "copy: -1 examples, expected 0 (for all) or more");
   CHECK(error({.split = "trian"}) == "\"trian\" is not a split; did you mean \"train\"?");
@@ -146,5 +146,5 @@ TEST_CASE("a duplication example is 0 w 0 w 0, and the mask selects the second w
   CHECK(right);
   CHECK(seen.size() == kSymbols);
   CHECK(message_of<ConfigError>([] { DuplicationTask({.max_length = 33}); }) ==
-        "duplication: max_length 33, expected an even number: both halves are equally long");
+        "duplication: max_length: the halves are equally long, expected an even number, got 33");
 }

@@ -7,110 +7,14 @@
 #include <string>
 
 #include "core/allocator.h"
-#include "ops/elementwise.h"
 #include "ops/linear_attention.h"
 #include "ops/reference/gated_linear_attention.h"
-#include "ops/sum.h"
-#include "tests/ops/attention_inputs.h"
+#include "tests/ops/gated_inputs.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
 
 namespace {
-
-enum class TestDecay { none, fixed, head, channel };
-
-struct GatedCase {
-  AttentionSizes size;
-  TestDecay decay = TestDecay::head;
-  bool erases = true, has_state = false, reverse = false, has_lengths = false, has_boundaries = false,
-       has_beta = false;
-  double strength = 1;  // mean of -g
-};
-
-std::string describe(const GatedCase& c) {
-  return concat_text(describe(c.size), ", decay ", static_cast<int>(c.decay), ", erases ", c.erases,
-                     ", state ", c.has_state, ", reverse ", c.reverse, ", lengths ", c.has_lengths,
-                     ", boundaries ", c.has_boundaries, ", beta ", c.has_beta, ", strength ", c.strength);
-}
-
-// The inputs of a case: differentiable tensors, and the options that refer to them.
-struct GatedTestInputs {
-  Tensor q, k, v;
-  GatedLinearAttentionOptions options;
-
-  std::vector<Tensor> list() const {
-    std::vector<Tensor> all{q, k, v};
-    for (const Tensor& x : {options.log_decay, options.erase, options.beta, options.initial_state})
-      if (x.defined()) all.push_back(x);
-    return all;
-  }
-};
-
-// Returns inputs with keys of length 1 and erase keys β k, for which the states are bounded.
-GatedTestInputs make_gated_inputs(const GatedCase& c) {
-  const AttentionSizes& s = c.size;
-  const auto normalized = [](const Tensor& x) {
-    const Tensor squares = sum(square(x), -1, true);
-    return div(x, sqrt(add(squares, 1e-6)));
-  };
-  const AttentionInputs qkv = attention_inputs(s);
-  GatedTestInputs in{normalized(qkv.q), normalized(qkv.k), qkv.v, {}};
-  const Shape per_head{s.batch, s.query_length, s.heads};
-  if (c.decay == TestDecay::fixed) in.options.log_decay = uniform({s.heads}, -2 * c.strength, 0, 7);
-  if (c.decay == TestDecay::head) in.options.log_decay = uniform(per_head, -2 * c.strength, 0, 7);
-  if (c.decay == TestDecay::channel) in.options.log_decay = uniform(in.q.shape(), -2 * c.strength, 0, 7);
-  if (c.erases) in.options.erase = mul(in.k, uniform({s.batch, s.query_length, s.heads, 1}, 0, 1, 8));
-  if (c.has_beta) {
-    in.options.beta = uniform(per_head, 0, 1, 10);
-    in.options.beta.data<double>()[0] = 0;
-  }
-  if (c.has_state) in.options.initial_state = normal({s.batch, s.heads, s.dim, s.value_dim}, 9);
-  in.options.reverse = c.reverse;
-  if (c.has_lengths) {
-    in.options.lengths = Tensor::zeros({s.batch}, DType::int64);
-    for (int64_t n = 0; n < s.batch; ++n)
-      in.options.lengths.data<int64_t>()[n] = n == 0 ? s.query_length - 3 : n == 1 ? 0 : s.query_length / 2;
-  }
-  if (c.has_boundaries) {
-    in.options.boundaries = Tensor::zeros({s.batch, s.query_length}, DType::int64);
-    for (int64_t t = 3; t < s.query_length; t += 41)
-      for (int64_t n = 0; n < s.batch; ++n)
-        in.options.boundaries.data<int64_t>()[n * s.query_length + t + n % 2] = 1;
-  }
-  return in;
-}
-
-GatedTestInputs replace_inputs(const GatedTestInputs& in, const std::vector<Tensor>& tensors) {
-  GatedTestInputs out{tensors[0], tensors[1], tensors[2], in.options};
-  size_t next = 3;
-  for (Tensor* x :
-       {&out.options.log_decay, &out.options.erase, &out.options.beta, &out.options.initial_state})
-    if (x->defined()) *x = tensors[next++];
-  return out;
-}
-
-// Returns out, the final state and the gradients of all inputs for fixed random gradients of both results.
-std::vector<Tensor> compute_gated(decltype(gated_linear_attention)* attention, const GatedTestInputs& in,
-                                  DType dtype = DType::float64) {
-  std::vector<Tensor> leaves;
-  const std::vector<Tensor> inputs = in.list();
-  const DType compute = get_compute_dtype(dtype);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto is = [&](const Tensor& x) { return inputs[i].id() == x.id(); };
-    const bool is_compute = is(in.options.log_decay) || is(in.options.beta) || is(in.options.initial_state);
-    leaves.push_back(set_requires_grad(detach(inputs[i]).to(is_compute ? compute : dtype).clone()));
-  }
-  const GatedTestInputs converted = replace_inputs(in, leaves);
-  const GatedLinearAttentionResult result =
-      attention(converted.q, converted.k, converted.v, converted.options);
-  const Tensor g = normal(result.out.shape(), 21).to(dtype),
-               gstate = normal(result.final_state.shape(), 22).to(compute);
-  backward(add(sum(mul(cast(result.out, compute), g.to(compute))), sum(mul(result.final_state, gstate))));
-  std::vector<Tensor> all{detach(result.out), detach(result.final_state)};
-  for (const Tensor& leaf : leaves) all.push_back(gradient(leaf));
-  return all;
-}
 
 double find_largest_magnitude(const Tensor& x) {
   double magnitude = 1e-30;
@@ -133,15 +37,6 @@ void check_below(const std::vector<double>& errors, double limit) {
     CAPTURE(i);
     CHECK(errors[i] < limit);
   }
-}
-
-Tensor view_token(const Tensor& x, int64_t t) {
-  Shape shape{x.size(0)}, strides{x.strides()[0]};
-  for (int i = 2; i < x.rank(); ++i) {
-    shape.append(x.size(i));
-    strides.append(x.strides()[i]);
-  }
-  return x.view(shape, strides, t * x.strides()[1]);
 }
 
 }  // namespace
@@ -193,12 +88,12 @@ TEST_CASE("gated linear attention: rounding errors in float32 and bfloat16") {
         const GatedTestInputs in = make_gated_inputs(c);
         const std::vector<Tensor> exact = compute_gated(gated_linear_attention, in);
         const std::vector<double> errors =
-            find_relative_errors(compute_gated(gated_linear_attention, in, DType::float32), exact);
+            find_relative_errors(compute_gated(gated_linear_attention, in, {DType::float32}), exact);
         CHECK(errors[0] < 1e-6);
         CHECK(errors[1] < 1e-6);
         check_below(errors, 1e-5);
         const std::vector<double> rounded =
-            find_relative_errors(compute_gated(gated_linear_attention, in, DType::bfloat16), exact);
+            find_relative_errors(compute_gated(gated_linear_attention, in, {DType::bfloat16}), exact);
         CHECK(rounded[0] < 8e-3);
         check_below(rounded, 2e-2);
       }
@@ -243,8 +138,7 @@ TEST_CASE("gated linear attention: pieces with states equal one pass, with gradi
           .out;
     };
     const GatedTestInputs in = make_gated_inputs({{2, 130, 130, 2, 5, 6}, TestDecay::channel, true, true});
-    std::vector<Tensor> inputs;
-    for (const Tensor& x : in.list()) inputs.push_back(detach(x));
+    const std::vector<Tensor> inputs = in.list();
     const Tensor cotangent = normal({2, 130, 2, 6}, 31);
     check_below(
         find_relative_errors(outcome(in_pieces, inputs, cotangent), outcome(at_once, inputs, cotangent)),
@@ -258,23 +152,11 @@ TEST_CASE("gated linear attention: the step equals the parallel form and allocat
       for (const DType dtype : {DType::float32, DType::float64}) {
         const GatedCase c{{2, 1000, 1000, 2, 33, 19}, decay, erases, false, false, false, false, true, 0.1};
         CAPTURE(describe(c));
-        GatedTestInputs in = make_gated_inputs(c);
-        std::vector<Tensor> converted;
-        for (const Tensor& x : in.list()) converted.push_back(detach(x).to(dtype));
-        in = replace_inputs(in, converted);
+        const GatedTestInputs in = make_gated_inputs(c).to(dtype);
         const auto exact = gated_linear_attention(in.q, in.k, in.v, in.options);
         const Tensor state = Tensor::zeros({2, 2, 33, 19}, dtype), out = Tensor::empty(in.v.shape(), dtype);
         const int64_t allocations = get_device_allocator().stats().allocation_count;
-        for (int64_t t = 0; t < 1000; ++t) {
-          const auto optional = [&](const Tensor& x) {
-            return !x.defined() || x.rank() == 1 ? x : view_token(x, t);
-          };
-          gated_linear_attention_step(view_token(in.q, t), view_token(in.k, t), view_token(in.v, t),
-                                      {.log_decay = optional(in.options.log_decay),
-                                       .erase = optional(in.options.erase),
-                                       .beta = optional(in.options.beta)},
-                                      state, view_token(out, t));
-        }
+        run_gated_steps(in, state, out);
         CHECK(get_device_allocator().stats().allocation_count == allocations);
         check_below(find_relative_errors({out, state}, {exact.out, exact.final_state}),
                     dtype == DType::float32 ? 1e-5 : 1e-12);
@@ -313,10 +195,10 @@ TEST_CASE("gated linear attention: a decay of -infinity separates sequences") {
   CHECK(max_difference(part(all[0], 60, 100), second.out) < 1e-12);
   CHECK(max_difference(all[1], second.final_state) < 1e-12);
   for (const DType dtype : {DType::float64, DType::float32, DType::bfloat16})
-    for (const Tensor& x : compute_gated(gated_linear_attention, in, dtype))
+    for (const Tensor& x : compute_gated(gated_linear_attention, in, {dtype}))
       for (const double value : x.to_vector()) CHECK(std::isfinite(value));
   decay.fill(-1e4);
-  for (const Tensor& x : compute_gated(gated_linear_attention, in, DType::float32))
+  for (const Tensor& x : compute_gated(gated_linear_attention, in, {DType::float32}))
     for (const double value : x.to_vector()) CHECK(std::isfinite(value));
 }
 

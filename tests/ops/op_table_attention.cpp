@@ -1,8 +1,6 @@
-#include <cmath>
 #include <limits>
 
 #include "ops/elementwise.h"
-#include "ops/gated_linear_attention.h"
 #include "ops/linear_attention.h"
 #include "ops/lsh_attention.h"
 #include "ops/random_features.h"
@@ -12,6 +10,7 @@
 #include "ops/sum.h"
 #include "ops/view.h"
 #include "tests/ops/attention_inputs.h"
+#include "tests/ops/gated_inputs.h"
 #include "tests/ops/pattern_cases.h"
 #include "tests/support/op_table.h"
 
@@ -35,56 +34,31 @@ const AttentionSizes kFullTableSizes[] = {
     {2, 3, 7, 2, 3, 2},      {1, 0, 5, 1, 2, 3},      {2, 5, 0, 1, 2, 3},     {1, 70, 5, 1, 2, 1},
     {2, 63, 129, 1, 32, 33}, {1, 200, 66, 2, 64, 17}, {1, 66, 67, 1, 129, 70}};
 
-// Inputs: q, k, v, and then the log decays, the erase keys, β and the initial state, if the case has them.
 void add_gated_linear_attention(std::vector<OpCase>& table) {
-  struct GatedTableCase {
-    AttentionSizes size;
-    int64_t decay_rank;  // 0: no decay
-    bool erases, has_state, reverse, has_beta = false;
-  };
-  for (const GatedTableCase& c : {GatedTableCase{{2, 5, 5, 2, 3, 2}, 3, true, true, false},
-                                  {{2, 5, 5, 2, 3, 2}, 4, true, true, true},
-                                  {{1, 7, 7, 2, 2, 3}, 1, false, true, false},
-                                  {{1, 6, 6, 1, 3, 3}, 0, true, false, false},
-                                  {{1, 1, 1, 1, 1, 1}, 4, false, false, true},
-                                  {{2, 70, 70, 3, 33, 34}, 3, true, false, false},
-                                  {{1, 130, 130, 2, 64, 32}, 4, true, true, false},
-                                  {{1, 100, 100, 1, 20, 65}, 4, false, true, true},
-                                  {{2, 6, 6, 2, 4, 3}, 3, true, false, false, true},
-                                  {{1, 5, 5, 2, 3, 3}, 0, false, false, false, true}}) {
-    const AttentionSizes& s = c.size;
-    Inputs inputs = attention_inputs(s).list();
-    // Keys and erase keys are small, so that states are bounded.
-    for (const size_t i : {0, 1}) inputs[i] = mul(inputs[i], 1 / std::sqrt(static_cast<double>(s.dim)));
-    const Shape decay = c.decay_rank == 1   ? Shape{s.heads}
-                        : c.decay_rank == 3 ? Shape{s.batch, s.query_length, s.heads}
-                                            : inputs[0].shape();
-    if (c.decay_rank > 0) inputs.push_back(uniform(decay, -1, -0.01, 4));
-    if (c.erases) inputs.push_back(mul(inputs[1], 0.5));
-    if (c.has_beta) inputs.push_back(uniform({s.batch, s.query_length, s.heads}, 0.1, 1, 6));
-    if (c.has_state) inputs.push_back(normal({s.batch, s.heads, s.dim, s.value_dim}, 5));
-    Tensor lengths;
-    if (s.batch > 1) lengths = Tensor::from_vector<int64_t>({s.query_length, s.query_length - 2}, {2});
-    table.push_back({concat_text("attention, gated linear, decay rank ", c.decay_rank,
-                                 c.erases ? ", erase" : "", c.has_state ? ", state" : "",
-                                 c.has_beta ? ", beta" : "", c.reverse ? ", reverse, " : ", ", describe(s)),
-                     [c, lengths](const Inputs& in) {
-                       size_t next = 3;
-                       GatedLinearAttentionOptions o{.lengths = lengths, .reverse = c.reverse};
-                       const auto to_compute = [](const Tensor& x) {
-                         return x.defined() ? cast(x, get_compute_dtype(x.dtype())) : x;
-                       };
-                       if (c.decay_rank > 0) o.log_decay = to_compute(in[next++]);
-                       if (c.erases) o.erase = in[next++];
-                       if (c.has_beta) o.beta = to_compute(in[next++]);
-                       if (c.has_state) o.initial_state = to_compute(in[next++]);
-                       const auto [out, state] = gated_linear_attention(in[0], in[1], in[2], o);
+  for (GatedCase c : {GatedCase{{2, 5, 5, 2, 3, 2}, TestDecay::head, true, true, false, true},
+                      {{2, 5, 5, 2, 3, 2}, TestDecay::channel, true, true, true, true},
+                      {{1, 7, 7, 2, 2, 3}, TestDecay::fixed, false, true},
+                      {{1, 6, 6, 1, 3, 3}, TestDecay::none},
+                      {{1, 1, 1, 1, 1, 1}, TestDecay::channel, false, false, true},
+                      {{2, 70, 70, 3, 33, 34}, TestDecay::head, true, false, false, true},
+                      {{1, 130, 130, 2, 64, 32}, TestDecay::channel, true, true},
+                      {{1, 100, 100, 1, 20, 65}, TestDecay::channel, false, true, true},
+                      {{2, 6, 6, 2, 4, 3}, TestDecay::head, true, false, false, true, true, true},
+                      {{1, 5, 5, 2, 3, 3}, TestDecay::none, false, false, false, false, false, true}}) {
+    c.strength = 0.5;
+    const GatedTestInputs inputs = make_gated_inputs(c);
+    table.push_back({"attention, gated linear, " + describe(c),
+                     [inputs](const Inputs& tensors) {
+                       GatedTestInputs in = inputs.replace(tensors);
+                       for (Tensor* x : {&in.options.log_decay, &in.options.beta, &in.options.initial_state})
+                         if (x->defined()) *x = cast(*x, get_compute_dtype(x->dtype()));
+                       const auto [out, state] = gated_linear_attention(in.q, in.k, in.v, in.options);
                        return concat(
                            {reshape(out, {out.numel()}), reshape(cast(state, out.dtype()), {state.numel()})},
                            0);
                      },
-                     inputs, is_large(s)});
-    for (size_t i = 3; i < inputs.size(); ++i) table.back().optional_inputs.push_back(i);
+                     inputs.list(), is_large(c.size)});
+    for (size_t i = 3; i < table.back().inputs.size(); ++i) table.back().optional_inputs.push_back(i);
   }
 }
 

@@ -63,14 +63,6 @@ void add_short_conv(std::vector<OpCase>& table) {
                      return short_conv(permute(in[0], {0, 2, 1}), in[1]);
                    },
                    {normal({2, 3, 7}, 1), normal({3, 4}, 2)}});
-  for (const int64_t length : {0, 2, 5}) {
-    table.push_back({concat_text("next_short_conv_history after ", length, " tokens"),
-                     [](const Inputs& in) {
-                       return next_short_conv_history(in[0], 4, {.lengths = in[2], .history = in[1]});
-                     },
-                     {normal({2, length, 3}, 1), normal({2, 3, 3}, 2), lengths({length, length / 2})}});
-    table.back().optional_inputs = {1, 2};
-  }
 }
 
 void add_norms(std::vector<OpCase>& table) {
