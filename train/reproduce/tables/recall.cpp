@@ -20,7 +20,10 @@ const std::vector<RecallKind> kRecallKinds = {
     {"lsh", "lsh", {"attention.chunk_length=32", "attention.rounds=2"}},
     {"gated-linear", "gated-linear"},
     {"gated-delta", "gated-delta"},
-    {"gated-delta-negative", "gated-delta", {"attention.negative_eigenvalues=true"}}};
+    {"delta-net", "gated-delta", {"attention.preset=delta-net"}},
+    {"delta-net-negative",
+     "gated-delta",
+     {"attention.preset=delta-net", "attention.negative_eigenvalues=true"}}};
 
 struct RecallTable {
   const char *name, *label;
@@ -62,7 +65,8 @@ Table make_recall_table(const ReproductionOptions& options) {
           "softmax and lsh can look up any token, and cannot count: parity needs a state. linear, "
           "gated-linear and gated-delta have states of constant size, which bound what they can recall. "
           "With positive eigenvalues, no linear state follows the parity of a long sequence; "
-          "gated-delta-negative has write strengths up to 2.",
+          "delta-net-negative has write strengths up to 2. gated-delta must unlearn its initial decay, which "
+          "forgets the pairs, and delta-net has none.",
           "The column training, s is the time of the training on MQAR."}};
   Measurement curve = make_training_curve_measurement("loss");
   for (const RecallTable& task : kRecallTasks) table.measurements.push_back(make_accuracy_measurement(task));
