@@ -214,7 +214,7 @@ void gated_linear_attention_step(const Tensor& q, const Tensor& k, const Tensor&
       .batch = q.size(0), .length = 1, .heads = q.size(1), .dim = q.size(2), .value_dim = v.size(2)};
   check_gate(kStep, "the state", state, {shape.batch, shape.heads, shape.dim, shape.value_dim}, q);
   check(state.is_contiguous(), kStep, "the state must be contiguous");
-  const auto& [log_decay, erase, beta] = options;
+  const Tensor &log_decay = options.log_decay, &erase = options.erase, &beta = options.beta;
   if (erase.defined()) {
     check_erase(kStep, erase, k);
     check(erase.strides()[2] == 1, kStep, "the last dimension of the erase keys must be contiguous");
