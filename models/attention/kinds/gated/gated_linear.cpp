@@ -130,9 +130,13 @@ class GatedLinearKind final : public Attention {
   // eps, so only results without a norm are scaled.
   double scale_of_results() const { return options_.normalizes_keys ? 1 : query_scale(); }
   bool needs_scale() const { return options_.output_norm == OutputNorm::none && scale_of_results() != 1; }
-  double norm_eps() const { return kGatedNormEps / (scale_of_results() * scale_of_results()); }
   bool gates_in_norm() const {
     return output_gate_ && !options_.gates_before_norm && options_.output_norm != OutputNorm::none;
+  }
+  RmsNormOptions norm_options(const Tensor& gate) const {
+    return {.gate = gates_in_norm() ? gate : Tensor{},
+            .gate_activation = options_.output_gate,
+            .eps = kGatedNormEps / (scale_of_results() * scale_of_results())};
   }
 
   static Tensor flatten(const Tensor& x) { return x.view({x.size(0), x.numel() / x.size(0)}); }
@@ -163,11 +167,7 @@ class GatedLinearKind final : public Attention {
                  ? reshape(y, {shape[0], shape[1], shape[2] * shape[3]})
                  : y;
     };
-    return reshape(rms_norm(norm_shape(out), norm_weight_,
-                            {.gate = gates_in_norm() ? norm_shape(gate) : Tensor{},
-                             .gate_activation = options_.output_gate,
-                             .eps = norm_eps()}),
-                   shape);
+    return reshape(rms_norm(norm_shape(out), norm_weight_, norm_options(norm_shape(gate))), shape);
   }
 
   void finish_step(const GatedState& state, const Tensor& out) const {
@@ -180,10 +180,7 @@ class GatedLinearKind final : public Attention {
     if (options_.output_norm == OutputNorm::none) return out.copy_from(state.result);
     const bool flat = options_.output_norm == OutputNorm::width;
     const auto norm_shape = [&](const Tensor& y) { return flat && y.defined() ? flatten(y) : y; };
-    rms_norm_into(norm_shape(state.result), norm_weight_,
-                  {.gate = gates_in_norm() ? norm_shape(state.gate_input) : Tensor{},
-                   .gate_activation = options_.output_gate,
-                   .eps = norm_eps()},
+    rms_norm_into(norm_shape(state.result), norm_weight_, norm_options(norm_shape(state.gate_input)),
                   norm_shape(out));
   }
 
