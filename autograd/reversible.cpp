@@ -84,17 +84,28 @@ ReversibleState split_halves(Tensor joined) {
 }
 
 // Returns the gradients of the inputs of the stack. `g` contains the gradients of the outputs. Overwrites the
-// data of `outputs` with the inputs. Each parameter must be listed only in the first block that uses the
-// parameter.
-ReversibleState backward_through(const std::vector<ReversibleBlock>& blocks, const ReversibleState& outputs,
+// data of `state`, the outputs, with the inputs. Each parameter must be listed only in the first block that
+// uses the parameter.
+ReversibleState backward_through(const std::vector<ReversibleBlock>& blocks, ReversibleState state,
                                  ReversibleState g) {
-  const auto& [y1, y2] = outputs;
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-    replay(block->g, y1, y2, g.second, g.first);
-    replay(block->f, y2, y1, g.first, g.second);
+    for (auto branch = block->branches.rbegin(); branch != block->branches.rend(); ++branch) {
+      std::swap(state.first, state.second);
+      std::swap(g.first, g.second);
+      replay(*branch, state.second, state.first, g.first, g.second);
+    }
     for (const Tensor& leaf : block->parameters) tape::report_gradient_complete(leaf);
   }
   return g;
+}
+
+// Moves the accumulated gradients of the sources to `gradients`, from `first` on.
+void take_gradients(const std::vector<ReversibleSource>& sources, Gradients& gradients, size_t first) {
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (!requires_grad(sources[i].leaf)) continue;
+    gradients[first + i] = gradient(sources[i].leaf);
+    set_gradient(sources[i].leaf, {});
+  }
 }
 
 }  // namespace
@@ -104,14 +115,16 @@ ReversibleState run_reversible_forward(const std::vector<ReversibleBlock>& block
   check_halves(inputs.first, inputs.second);
   const NoGradScope no_grad;
   ReversibleState state{inputs.first.clone(), inputs.second.clone()};
-  for (const ReversibleBlock& block : blocks) {
-    add_branch(block.f, state.second, state.first, 1);
-    add_branch(block.g, state.first, state.second, 1);
-  }
+  for (const ReversibleBlock& block : blocks)
+    for (const ReversibleBranch& branch : block.branches) {
+      add_branch(branch, state.second, state.first, 1);
+      std::swap(state.first, state.second);
+    }
   return state;
 }
 
-Tensor run_reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2) {
+Tensor run_reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2,
+                      const std::vector<ReversibleSource>& sources) {
   Tensor joined;
   {
     const ReversibleState state = run_reversible_forward(blocks, {x1, x2});
@@ -124,17 +137,20 @@ Tensor run_reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& 
   std::vector<Tensor> parameters;
   for (const ReversibleBlock& block : blocks)
     parameters.insert(parameters.end(), block.parameters.begin(), block.parameters.end());
-  const std::vector<Tensor> sources = make_replay_inputs({x1, x2}, parameters);
-  return record("reversible", joined, sources,
-                [blocks = with_distinct_parameters(blocks), joined = detach(joined), count = sources.size()](
-                    Tensor g, NeededGradients needs) mutable {
-                  const ReversibleState outputs =
+  std::vector<Tensor> inputs = {x1, x2};
+  for (const ReversibleSource& source : sources) inputs.push_back(source.input);
+  inputs = make_replay_inputs(std::move(inputs), parameters);
+  return record("reversible", joined, inputs,
+                [blocks = with_distinct_parameters(blocks), sources, joined = detach(joined),
+                 count = inputs.size()](Tensor g, NeededGradients needs) mutable {
+                  ReversibleState outputs =
                       split_halves(needs.is_tape_retained() ? joined : std::exchange(joined, {}));
                   ReversibleState gy = split_halves(std::exchange(g, {}));
-                  const ReversibleState gx = backward_through(blocks, outputs, std::move(gy));
+                  const ReversibleState gx = backward_through(blocks, std::move(outputs), std::move(gy));
                   Gradients gradients(count);
                   gradients[0] = gx.first;
                   gradients[1] = gx.second;
+                  take_gradients(sources, gradients, 2);
                   return gradients;
                 });
 }

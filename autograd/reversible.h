@@ -23,15 +23,26 @@ struct ReversibleBranch {
   int64_t chunk_count = 1;
 };
 
-// A block of two branches, which computes y1 = x1 + f(x2) and y2 = x2 + g(y1).
+// A block of branches. Each branch computes x1 = x1 + branch(x2), and then x1 and x2 swap. With two branches
+// f and g, the block computes y1 = x1 + f(x2) and y2 = x2 + g(y1).
 struct ReversibleBlock {
-  ReversibleBranch f, g;
-  std::vector<Tensor> parameters;  // all leaves that f or g uses
+  std::vector<ReversibleBranch> branches;
+  std::vector<Tensor> parameters;  // all leaves that the branches use
 };
 
 // The two halves of the state of a stack, each (rows, …) with the same shape and dtype.
 struct ReversibleState {
   Tensor first, second;
+};
+
+// A tensor that branches read besides the halves, such as the encoded source of a translation. Branches must
+// use `leaf`, which shares the data of `input`. backward() of run_reversible() adds up the gradients of all
+// branches and passes the sum to `input`.
+struct ReversibleSource {
+  explicit ReversibleSource(const Tensor& x) : input(x), leaf(detach(x)) {
+    if (requires_grad(x)) set_requires_grad(leaf);
+  }
+  Tensor input, leaf;
 };
 
 // Runs the blocks in order without recording them on a tape, and returns the outputs. Throws ShapeError if
@@ -43,8 +54,10 @@ ReversibleState run_reversible_forward(const std::vector<ReversibleBlock>& block
 // outputs, concatenated along the last dimension: (rows, …, 2 dim). Throws ShapeError under the same
 // conditions as run_reversible_forward().
 //
-// backward() replays the blocks in reverse order and accumulates the gradients of their parameters. After the
-// replay of a block, backward() calls tape::report_gradient_complete() for the parameters of the block.
-Tensor run_reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2);
+// backward() replays the blocks in reverse order and accumulates the gradients of their parameters and of
+// `sources`. After the replay of a block, backward() calls tape::report_gradient_complete() for the
+// parameters of the block.
+Tensor run_reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2,
+                      const std::vector<ReversibleSource>& sources = {});
 
 }  // namespace tapeformer

@@ -5,7 +5,6 @@
 
 #include "autograd/chunked.h"
 #include "ops/elementwise.h"
-#include "ops/linear.h"
 #include "ops/logistic_mixture.h"
 #include "ops/reduce.h"
 #include "ops/softmax.h"
@@ -50,13 +49,6 @@ Tensor flatten_targets(const Batch& batch) {
   const Tensor& tokens = batch.tokens;
   return reshape(batch.token_targets.defined() ? batch.token_targets : slice(tokens, 1, 1, tokens.size(1)),
                  {-1});
-}
-
-double count_unmasked_rows(const Tensor& targets, const Tensor& weights) {
-  if (!weights.defined()) return static_cast<double>(targets.numel());
-  const uint8_t* const first = weights.data<uint8_t>();
-  return static_cast<double>(
-      std::count_if(first, first + weights.numel(), [](uint8_t weight) { return weight != 0; }));
 }
 
 }  // namespace
@@ -136,41 +128,24 @@ Tensor AutoregressiveModel::compute_mean_loss(const Tensor& outputs, const Tenso
   return logistic_mixture_loss(outputs, targets, {.row_mask = weights});
 }
 
-// Computes the mean loss of all unmasked rows as a weighted sum of the mean losses of the chunks. The weight
-// of a chunk is its number of unmasked rows, divided by the number of unmasked rows in all chunks.
-Tensor AutoregressiveModel::compute_chunked_loss(const LossInputs& inputs) const {
-  const Tensor &targets = inputs.targets, &weights = inputs.weights;
-  const double total = count_unmasked_rows(targets, weights);
-  const auto chunk_loss = [&](const Tensor& chunk, const std::vector<Tensor>& parameters, int64_t first) {
-    const int64_t last = first + chunk.size(0);
-    const Tensor chunk_targets = view_rows(targets, first, last);
-    const Tensor chunk_weights = weights.defined() ? view_rows(weights, first, last) : Tensor{};
-    const double share = total > 0 ? count_unmasked_rows(chunk_targets, chunk_weights) / total : 0;
-    const Tensor outputs = linear(chunk, parameters[0], parameters[1]);
-    return mul(compute_mean_loss(outputs, chunk_targets, chunk_weights, inputs.loss_options), share);
-  };
-  const auto multiply = [](const Tensor& x, const Tensor& factor) { return mul(x, factor); };
-  return sum_in_chunks(chunk_loss, inputs.encoded, options_.loss_chunks, {predictor.weight, predictor.bias},
-                       multiply);
-}
-
 AutoregressiveModel::LossInputs AutoregressiveModel::encode_batch(const Batch& batch,
                                                                   const ForwardContext& context) const {
   const Tensor encoded = encode(slice(batch.tokens, 1, 0, -1), context);
-  return {reshape(encoded, {encoded.size(0) * encoded.size(1), encoded.size(2)}), flatten_targets(batch),
-          batch.mask.defined() ? reshape(batch.mask, {-1}) : Tensor{},
+  return {{reshape(encoded, {encoded.size(0) * encoded.size(1), encoded.size(2)}), flatten_targets(batch),
+           batch.mask.defined() ? reshape(batch.mask, {-1}) : Tensor{}},
           context.training ? options_.training_loss_options : CrossEntropyOptions{}};
 }
 
 Tensor AutoregressiveModel::compute_loss(const LossInputs& inputs) const {
-  if (options_.loss_chunks > 1) return compute_chunked_loss(inputs);
-  return compute_mean_loss(predictor.forward(inputs.encoded), inputs.targets, inputs.weights,
-                           inputs.loss_options);
+  return compute_predictor_loss(predictor, inputs.rows, options_.loss_chunks,
+                                [&](const Tensor& outputs, const Tensor& targets, const Tensor& weights) {
+                                  return compute_mean_loss(outputs, targets, weights, inputs.loss_options);
+                                });
 }
 
 // Divides the rows into `loss_chunks` chunks, as the computation of the loss does. Only the outputs of one
 // chunk are in memory at a time, so the outputs do not increase the peak memory.
-double AutoregressiveModel::compute_accuracy(const LossInputs& inputs) const {
+double AutoregressiveModel::compute_accuracy(const PredictorRows& inputs) const {
   double correct = 0, total = 0;
   for_each_chunk(inputs.encoded.size(0), options_.loss_chunks, [&](int64_t first, int64_t last) {
     const auto predictions = argmax(predictor.forward(view_rows(inputs.encoded, first, last))).to_vector(),
@@ -194,7 +169,7 @@ AutoregressiveModel::EvaluationScores AutoregressiveModel::compute_scores(const 
   const NoGradScope no_grad;
   const LossInputs inputs = encode_batch(batch, {.seed = seed, .memory = memory});
   return {compute_loss(inputs).item(),
-          options_.head == OutputHead::categorical ? compute_accuracy(inputs) : -1};
+          options_.head == OutputHead::categorical ? compute_accuracy(inputs.rows) : -1};
 }
 
 }  // namespace tapeformer

@@ -15,6 +15,7 @@
 #include "models/encoder/encoder.h"
 #include "models/layers/axial_positions.h"
 #include "models/layers/positions.h"
+#include "models/layers/predictor_loss.h"
 #include "ops/softmax.h"
 
 namespace tapeformer {
@@ -110,16 +111,13 @@ class AutoregressiveModel final : public Module {
   // 0 if its row is masked. `weights` is undefined if no row is masked.
   Tensor compute_mean_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights,
                            const CrossEntropyOptions& options) const;
-  // Inputs of the loss. `encoded` is the output of the encoder, (rows, encoder.output_width). `targets` and
-  // `weights` contain the target token and the weight of each row.
   struct LossInputs {
-    Tensor encoded, targets, weights;
+    PredictorRows rows;
     CrossEntropyOptions loss_options;
   };
   LossInputs encode_batch(const Batch& batch, const ForwardContext& context) const;
   Tensor compute_loss(const LossInputs& inputs) const;
-  Tensor compute_chunked_loss(const LossInputs& inputs) const;
-  double compute_accuracy(const LossInputs& inputs) const;
+  double compute_accuracy(const PredictorRows& inputs) const;
 
   AutoregressiveModelOptions options_;
 };

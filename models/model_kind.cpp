@@ -8,6 +8,7 @@
 #include "models/classifier.h"
 #include "models/set_transformer.h"
 #include "models/speech/model.h"
+#include "models/translation/model.h"
 
 namespace tapeformer {
 namespace {
@@ -72,6 +73,11 @@ void set_position_kind(AutoregressiveModelOptions& to, const std::string& name) 
                                           : PositionKind::none;
 }
 
+void add_loss_chunks(auto& table, auto member) {
+  table.add("loss_chunks", member, "number of chunks of tokens in which predictor and loss run")
+      .require_range(1, kMaxSize);
+}
+
 // The options of models of images and of sequences.
 OptionTable<AutoregressiveModelOptions> make_table(const AutoregressiveModelOptions& /*defaults*/) {
   OptionTable<AutoregressiveModelOptions> table(OptionUse::model);
@@ -94,8 +100,7 @@ OptionTable<AutoregressiveModelOptions> make_table(const AutoregressiveModelOpti
       .require_range(1, kMaxSize)
       .use_if({"positions", {"axial"}});
   table.include(&O::axial_shape, axial);
-  table.add("loss_chunks", &O::loss_chunks, "number of chunks of tokens in which predictor and loss run")
-      .require_range(1, kMaxSize);
+  add_loss_chunks(table, &O::loss_chunks);
   table.add("tied_embeddings", &O::tied_embeddings,
             "the predictor uses the weight of the value embedding; needs positions \"axial\", \"rotary\" "
             "or \"none\"");
@@ -170,6 +175,49 @@ OptionTable<SpeechModelOptions> make_table(const SpeechModelOptions& /*defaults*
   return table;
 }
 
+OptionTable<TranslationModelOptions> make_table(const TranslationModelOptions& /*defaults*/) {
+  using O = TranslationModelOptions;
+  OptionTable<O> table(OptionUse::model);
+  table.include(&O::encoder, make_encoder_table());
+  table.add("decoder_layers", &O::decoder_layers, "layers of the decoder; 0: as many as the encoder")
+      .require_range(0, 10000);
+  table.add_setter({.name = "cross_attention",
+                    .default_value = std::string("softmax"),
+                    .help = "kind of attention of the decoder to the source",
+                    .choices = {"softmax", "linear"},
+                    .use = OptionUse::model},
+                   [](O& to, const OptionValue& value) {
+                     const auto& name = std::get<std::string>(value);
+                     to.encoder.cross_attention = {{name, find_attention_kind(name).default_options()}};
+                   });
+  table.add_setter({.name = "positions",
+                    .default_value = std::string("sinusoidal"),
+                    .help = "sinusoidal: added to the embeddings; learned: the same, and trained; rotary: "
+                            "rotations of queries and keys, or of their features; none",
+                    .choices = {"sinusoidal", "learned", "rotary", "none"},
+                    .use = OptionUse::model},
+                   [](O& to, const OptionValue& value) {
+                     const auto& name = std::get<std::string>(value);
+                     to.encoder.rotary = name == "rotary";
+                     to.positions = name == "sinusoidal" ? AddedPositions::sinusoidal
+                                    : name == "learned"  ? AddedPositions::learned
+                                                         : AddedPositions::none;
+                   });
+  table.add("shared_embeddings", &O::shared_embeddings,
+            "one weight for the embeddings of both sides and the predictor");
+  OptionTable<EncoderOptions> projections(OptionUse::model);
+  projections.add("projection_biases", &EncoderOptions::projection_biases,
+                  "biases of the projections of queries, keys, values and results");
+  table.include(&O::encoder, projections);
+  table
+      .add("label_smoothing", &O::label_smoothing,
+           "label smoothing: share of the uniform distribution in the training targets")
+      .use_for(OptionUse::training)
+      .require_fraction_below_one();
+  add_loss_chunks(table, &O::loss_chunks);
+  return table;
+}
+
 template <class Options>
 const OptionTable<Options>& table_of() {
   static const auto& table = *new OptionTable<Options>(make_table(Options()));
@@ -222,7 +270,9 @@ Registry<ModelKind>& model_registry() {
                                                    {"mixtures"}),
        make_model_kind<ClassifierOptions>("classification", "one class per sequence"),
        make_model_kind<SetTransformerOptions>("set", "a number or a mixture of Gaussians per set of vectors"),
-       make_speech_model_kind()});
+       make_speech_model_kind(),
+       make_model_kind<TranslationModelOptions>("translation",
+                                                "encoder and decoder for pairs of sentences")});
   return kinds;
 }
 
@@ -240,6 +290,7 @@ template AutoregressiveModelOptions read_model_options(const OptionValues&, cons
 template ClassifierOptions read_model_options(const OptionValues&, const AttentionPattern&);
 template SetTransformerOptions read_model_options(const OptionValues&, const AttentionPattern&);
 template SpeechModelOptions read_model_options(const OptionValues&, const AttentionPattern&);
+template TranslationModelOptions read_model_options(const OptionValues&, const AttentionPattern&);
 
 void register_model_kind(ModelKind kind) {
   model_registry().add(std::move(kind));

@@ -29,7 +29,8 @@ const ModelKind& find_model_kind(const std::string& name);
 
 // Returns the options of a model. Members that depend on the data have their defaults. `values` has a value
 // for each option of the kind. If a kind of attention lacks dropout of weights, there is none. `Options` is
-// AutoregressiveModelOptions, ClassifierOptions, SetTransformerOptions or SpeechModelOptions.
+// AutoregressiveModelOptions, ClassifierOptions, SetTransformerOptions, SpeechModelOptions or
+// TranslationModelOptions.
 template <class Options>
 Options read_model_options(const OptionValues& values, const AttentionPattern& attention);
 

@@ -37,6 +37,29 @@ AttentionKind with_conv_options(AttentionKind kind) {
   return kind;
 }
 
+// Keeps the keys and values of sources.
+class KeptSource final : public SourceState {
+ public:
+  KeptSource(const Attention& attention, Tensor keys, Tensor values, Tensor key_lengths)
+      : attention_(attention),
+        keys_(std::move(keys)),
+        values_(std::move(values)),
+        lengths_(std::move(key_lengths)) {}
+  void attend(const Tensor& q, const Tensor& out) const override {
+    out.copy_from(
+        attention_.forward(q, keys_, values_, {.causal = false, .key_lengths = lengths_}, {}, "source"));
+  }
+  std::unique_ptr<SourceState> select(std::span<const int64_t> sources) const override {
+    return std::make_unique<KeptSource>(attention_, select_rows(keys_, sources),
+                                        select_rows(values_, sources),
+                                        lengths_.defined() ? select_rows(lengths_, sources) : lengths_);
+  }
+
+ private:
+  const Attention& attention_;
+  Tensor keys_, values_, lengths_;
+};
+
 std::deque<AttentionKind> make_built_in_kinds() {
   std::deque<AttentionKind> kinds{make_linear_attention_kind(),
                                   make_softmax_attention_kind(),
@@ -80,6 +103,11 @@ Tensor Attention::prepend_memory(const Tensor& x, const ForwardContext& context,
   context.memory->write(name, x);
   const Tensor rows = context.memory->read(name, x.size(0));
   return rows.defined() ? concat({rows.to(x.dtype()), x}, 1) : x;
+}
+
+std::unique_ptr<SourceState> Attention::read_source(const Tensor& k, const Tensor& v,
+                                                    const Tensor& key_lengths) const {
+  return std::make_unique<KeptSource>(*this, contiguous(k), contiguous(v), key_lengths);
 }
 
 Tensor Attention::forward_with_input(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/options/options.h"
+#include "models/attention/state.h"
 #include "models/layers/segment_memory.h"
 #include "ops/short_conv.h"
 
@@ -68,27 +69,6 @@ struct AttentionMask {
   Tensor key_lengths;
 };
 
-// State of the recurrent form of an attention kind for a batch of sequences.
-class AttentionState {
- public:
-  AttentionState() = default;
-  AttentionState(const AttentionState&) = delete;
-  AttentionState& operator=(const AttentionState&) = delete;
-  virtual ~AttentionState() = default;
-  // Resets the state for new sequences. Does not free memory.
-  virtual void reset() = 0;
-  virtual int64_t bytes() const = 0;
-};
-
-// Sizes, dtype and device of an AttentionState.
-struct AttentionStateOptions {
-  int64_t batch, heads, dim, value_dim;
-  int64_t capacity;  // maximum number of tokens between resets
-  DType dtype;
-  Device device;
-  std::string name = {};  // full name of the layer, as in Attention::forward()
-};
-
 class Linear;      // models/layers/layers.h
 struct KeyWindow;  // ops/kernels/key_window.h
 
@@ -128,6 +108,13 @@ class Attention : public Module {
   // std::invalid_argument if the kind has no recurrent form.
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;
+
+  // Returns the keys k (sources, length, heads, dim) and the values v of another sequence, of which
+  // `key_lengths` (sources,) are valid, for queries that read them again and again. The default
+  // implementation keeps them and calls forward() without a causal mask, so it needs unequal_lengths. The
+  // result must not outlive this object.
+  virtual std::unique_ptr<SourceState> read_source(const Tensor& k, const Tensor& v,
+                                                   const Tensor& key_lengths) const;
 
   // Returns the input of the key and value projections for the inputs x (batch, length, width) of a layer.
   // The default implementation stores x in the segment memory context.memory, which may be null, and returns

@@ -2,6 +2,8 @@
 
 #include "autograd/recompute.h"
 #include "models/encoder/reversible.h"
+#include "ops/elementwise.h"
+#include "ops/view.h"
 
 namespace tapeformer {
 namespace {
@@ -23,23 +25,33 @@ Encoder::Encoder(const EncoderOptions& options)
     layers.push_back(std::make_unique<EncoderLayer>(options, i, attention));
     add_child(layers.back()->name(), *layers.back());
   }
-  add_child("norm", norm);
+  add_child(options.name + "norm", norm);
 }
 
-Tensor Encoder::forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const {
-  if (options_.reversible)
-    return norm.forward(run_reversible_stack(layers, options_.feedforward_chunks, x, mask, context));
+Tensor Encoder::forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
+                        const EncodedSource& source) const {
+  if (options_.reversible) {
+    const Tensor halves = run_reversible_stack(layers, options_.feedforward_chunks, x, mask, context, source);
+    const int64_t width = options_.width();
+    return norm.forward(options_.average_halves
+                            ? mul(add(slice(halves, -1, 0, width), slice(halves, -1, width, 2 * width)), 0.5)
+                            : halves);
+  }
   const bool recomputed = options_.recompute && is_recording();
   const ReplayContext replay(context, recomputed);
   HiddenStates states{x};
   for (const auto& layer : layers) {
     if (recomputed) {
-      states.x1 =
-          recompute([&layer = *layer, mask,
-                     replay](const std::vector<Tensor>& in) { return layer.forward(in[0], mask, *replay); },
-                    {states.x1}, layer->leaves());
+      const auto segment = [&layer = *layer, mask, replay,
+                            lengths = source.lengths](const std::vector<Tensor>& in) {
+        return layer.forward(in[0], mask, *replay,
+                             in.size() > 1 ? EncodedSource{in[1], lengths} : EncodedSource());
+      };
+      std::vector<Tensor> inputs = {states.x1};
+      if (source.states.defined()) inputs.push_back(source.states);
+      states.x1 = recompute(segment, inputs, layer->leaves());
     } else {
-      layer->apply(states, mask, context);
+      layer->apply(states, mask, context, source);
     }
   }
   return norm.forward(states.x1);

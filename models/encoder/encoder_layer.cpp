@@ -19,10 +19,26 @@ void check_attention_result(const Tensor& attention_result, const Shape& expecte
 
 LinearOptions make_projection_options(const EncoderOptions& options, int64_t layer) {
   const AttentionLayerChoice& choice = find_layer_choice(options.attention, layer);
-  return {.has_bias = find_attention_kind(choice.kind).capabilities.has_projection_biases};
+  return {.has_bias = options.projection_biases &&
+                      find_attention_kind(choice.kind).capabilities.has_projection_biases};
+}
+
+// Returns the options of the cross-attention, whose keys have no order.
+EncoderOptions make_cross_options(EncoderOptions options) {
+  options.attention = options.cross_attention;
+  options.causal = options.rotary = false;
+  return options;
 }
 
 }  // namespace
+
+std::span<const ResidualBranch> list_branches(bool has_cross_attention) {
+  static constexpr ResidualBranch kBranches[] = {ResidualBranch::attention, ResidualBranch::cross_attention,
+                                                 ResidualBranch::feedforward};
+  static constexpr ResidualBranch kOwnBranches[] = {kBranches[0], kBranches[2]};
+  if (has_cross_attention) return kBranches;
+  return kOwnBranches;
+}
 
 std::vector<OptionProblem> find_option_problems(const EncoderOptions& options) {
   std::vector<OptionProblem> problems;
@@ -34,6 +50,10 @@ std::vector<OptionProblem> find_option_problems(const EncoderOptions& options) {
     problems.push_back({"head_dim", concat_text("rotary positions rotate pairs of features: expected an even "
                                                 "number, got ",
                                                 options.head_dim)});
+  for (const AttentionLayerChoice& choice : options.cross_attention)
+    if (const AttentionKind& kind = find_attention_kind(choice.kind); !kind.capabilities.unequal_lengths)
+      problems.push_back({"cross_attention", describe_unsupported(kind, "form with keys of another sequence",
+                                                                  kind.capabilities.unequal_lengths)});
   if (!options.reversible) return problems;
   if (!options.pre_norm) problems.push_back({"norm", "reversible layers require pre-norm: expected \"pre\""});
   if (options.recompute)
@@ -137,18 +157,31 @@ ProjectedHeads MultiHeadAttention::split_heads(const std::vector<Tensor>& parts)
   return heads;
 }
 
+Tensor MultiHeadAttention::project_jointly(const Tensor& x, size_t first, size_t last, DType dtype) const {
+  std::vector<Tensor> weights, biases;
+  for (size_t i = first; i < last; ++i) {
+    weights.push_back(projections_[i]->weight);
+    if (projections_[i]->bias.defined()) biases.push_back(projections_[i]->bias);
+  }
+  const Tensor bias = biases.empty() ? Tensor{} : concat(biases, 0);
+  return linear(x, concat(weights, 0), bias, Activation::none, {}, dtype);
+}
+
+ProjectedHeads MultiHeadAttention::project_source(const Tensor& source) const {
+  const auto parts = static_cast<int64_t>(projections_.size()) - 1;
+  const Tensor y = project_jointly(convert_to_operand_dtype(source), 1, projections_.size(), source.dtype());
+  std::vector<Tensor> heads = {Tensor{}};
+  for (const Tensor& part : unbind(reshape(y, {source.size(0), source.size(1), parts, heads_, head_dim_}), 2))
+    heads.push_back(part);
+  return split_heads(heads);
+}
+
 ProjectedHeads MultiHeadAttention::project(const Tensor& x, const Tensor& source, const AttentionMask& mask,
                                            const ForwardContext& context, const std::string& name,
                                            DType dtype) const {
   std::vector<Tensor> parts;
   const auto add_parts = [&](size_t first, size_t last, const Tensor& input) {
-    std::vector<Tensor> weights, biases;
-    for (size_t i = first; i < last; ++i) {
-      weights.push_back(projections_[i]->weight);
-      if (projections_[i]->bias.defined()) biases.push_back(projections_[i]->bias);
-    }
-    const Tensor bias = biases.empty() ? Tensor{} : concat(biases, 0);
-    Tensor y = linear(input, concat(weights, 0), bias, Activation::none, {}, dtype);
+    Tensor y = project_jointly(input, first, last, dtype);
     if (conv_)
       y = conv_->forward(y, mask.causal, mask.key_lengths, context.memory, get_conv_memory_name(name));
     const auto count = static_cast<int64_t>(last - first);
@@ -162,13 +195,15 @@ ProjectedHeads MultiHeadAttention::project(const Tensor& x, const Tensor& source
 }
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& x_operand, const AttentionMask& mask,
-                                   const ForwardContext& context, const std::string& name,
-                                   DType result_dtype) const {
+                                   const ForwardContext& context, const std::string& name, DType result_dtype,
+                                   const Tensor& source) const {
   const Tensor operand = x_operand.defined() ? x_operand : convert_to_operand_dtype(x);
   const DType head_dtype = accepts_bfloat16_ ? operand.dtype() : x.dtype();
-  const Tensor rows = context.memory ? attention_->prepend_memory(x, context, name) : x;
-  const Tensor source = rows.id() == x.id() ? operand : convert_to_operand_dtype(rows);
-  return run_attention(TapeExecutor{*this, mask, context, name, source, x.shape(), head_dtype, result_dtype},
+  const Tensor rows = source.defined() ? source
+                      : context.memory ? attention_->prepend_memory(x, context, name)
+                                       : x;
+  const Tensor read = rows.id() == x.id() ? operand : convert_to_operand_dtype(rows);
+  return run_attention(TapeExecutor{*this, mask, context, name, read, x.shape(), head_dtype, result_dtype},
                        operand);
 }
 
@@ -181,8 +216,14 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index,
       form_(choose_residual_form(options)),
       dropout_(options.dropout),
       feedforward_chunks_(options.feedforward_chunks),
-      name_("layers." + std::to_string(layer_index)) {
+      name_(options.name + "layers." + std::to_string(layer_index)) {
   add_child("attention", attention);
+  if (!options.cross_attention.empty()) {
+    cross_attention = std::make_unique<MultiHeadAttention>(make_cross_options(options), layer_index);
+    cross_norm = std::make_unique<LayerNorm>(options.width());
+    add_child("cross_attention", *cross_attention);
+    add_child("cross_norm", *cross_norm);
+  }
   add_child("linear1", feedforward.linear1);
   add_child("linear2", feedforward.linear2);
   add_child("norm1", norm1);
@@ -196,6 +237,7 @@ struct EncoderLayer::TapeExecutor {
   const EncoderLayer& layer;
   const AttentionMask& mask;
   const ForwardContext& context;
+  const EncodedSource& source;
   int64_t first_row = 0;
   int64_t chunks = 1;
 
@@ -206,8 +248,10 @@ struct EncoderLayer::TapeExecutor {
     return dropout_mask(".hidden").at_offset(row * layer.feedforward.linear1.weight.size(0));
   }
   DropoutMask output_mask(ResidualBranch branch, int64_t width) const {
-    return dropout_mask(branch == ResidualBranch::attention ? ".attention" : ".out")
-        .at_offset(first_row * width);
+    const char* const name = branch == ResidualBranch::attention         ? ".attention"
+                             : branch == ResidualBranch::cross_attention ? ".cross_attention"
+                                                                         : ".out";
+    return dropout_mask(name).at_offset(first_row * width);
   }
 
   LayerNormResult norm(ResidualBranch branch, const Tensor& x) const {
@@ -231,6 +275,10 @@ struct EncoderLayer::TapeExecutor {
     const DType result_dtype = layer.form_ == ResidualForm::post_norm ? get_operand_dtype(x) : x.dtype();
     if (branch == ResidualBranch::attention)
       return layer.attention.forward(x, operand, mask, context, layer.name_, result_dtype);
+    if (branch == ResidualBranch::cross_attention)
+      return layer.cross_attention->forward(x, operand, {.causal = false, .key_lengths = source.lengths},
+                                            context, layer.name_ + ".cross_attention", result_dtype,
+                                            source.states);
     return chunks > 1 ? chunked_feedforward(operand, result_dtype)
                       : layer.feedforward.forward(operand, hidden_mask(first_row), result_dtype);
   }
@@ -258,30 +306,42 @@ Tensor EncoderLayer::TapeExecutor::chunked_feedforward(const Tensor& x, DType re
       x.shape());
 }
 
-Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask,
-                             const ForwardContext& context) const {
+Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
+                             const EncodedSource& source) const {
   HiddenStates states{x};
-  apply(states, mask, context);
+  apply(states, mask, context, source);
   return states.x1;
 }
 
-void EncoderLayer::apply(HiddenStates& states, const AttentionMask& mask,
-                         const ForwardContext& context) const {
+void EncoderLayer::apply(HiddenStates& states, const AttentionMask& mask, const ForwardContext& context,
+                         const EncodedSource& source) const {
+  check(source.states.defined() == (cross_attention != nullptr), name_.c_str(),
+        "cross-attention needs a source, and other layers take none");
   const int64_t first_row = context.first_example * states.x1.size(1);
-  run_layer(form_, TapeExecutor{*this, mask, context, first_row, feedforward_chunks_}, states);
+  run_layer(form_, branches(), TapeExecutor{*this, mask, context, source, first_row, feedforward_chunks_},
+            states);
 }
 
 Tensor EncoderLayer::run_attention_branch(const Tensor& x, const AttentionMask& mask,
                                           const ForwardContext& context) const {
-  return run_residual_branch(TapeExecutor{*this, mask, context, context.first_example * x.size(1)},
+  const EncodedSource none;
+  return run_residual_branch(TapeExecutor{*this, mask, context, none, context.first_example * x.size(1)},
                              ResidualBranch::attention, x);
+}
+
+Tensor EncoderLayer::run_cross_attention_branch(const Tensor& x, const EncodedSource& source,
+                                                const ForwardContext& context) const {
+  const AttentionMask no_mask;
+  return run_residual_branch(TapeExecutor{*this, no_mask, context, source, context.first_example * x.size(1)},
+                             ResidualBranch::cross_attention, x);
 }
 
 Tensor EncoderLayer::run_feedforward_branch(const Tensor& x, int64_t first_row,
                                             const ForwardContext& context) const {
   const AttentionMask no_mask;
-  return run_residual_branch(TapeExecutor{*this, no_mask, context, first_row}, ResidualBranch::feedforward,
-                             x);
+  const EncodedSource none;
+  return run_residual_branch(TapeExecutor{*this, no_mask, context, none, first_row},
+                             ResidualBranch::feedforward, x);
 }
 
 }  // namespace tapeformer

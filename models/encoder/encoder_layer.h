@@ -1,10 +1,12 @@
-// A layer of the Transformer encoder. A layer has two residual branches, self-attention and feed-forward,
-// each with a layer norm and dropout. The templates of this file define the order of the operations, and an
-// executor implements the operations. The executors in models/encoder/encoder_layer.cpp record the operations
-// on the tape. The executor in models/encoder/encoder_step.cpp processes one token.
+// A layer of the Transformer. A layer has the residual branches self-attention and feed-forward and, in a
+// decoder of a translation, cross-attention between them. Each has a layer norm and dropout. The templates of
+// this file define the order of the operations, and an executor implements the operations. The executors in
+// models/encoder/encoder_layer.cpp record the operations on the tape. The executor in
+// models/encoder/encoder_step.cpp processes one token.
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,19 +32,33 @@ struct EncoderOptions {
   bool reversible = false;
   int64_t feedforward_chunks = 1;  // the feed-forward branch processes rows in this number of chunks
   int64_t max_length = 0;          // maximum number of tokens; 0: unlimited
+  // Kinds of the cross-attention of a decoder, whose keys and values are projections of an EncodedSource. If
+  // empty, the layers have no cross-attention.
+  AttentionPattern cross_attention = {};
+  bool projection_biases = true;  // whether the projections of attention have biases, if the kinds have them
+  // The final norm of reversible layers reads the mean of the halves and not their concatenation.
+  bool average_halves = false;
+  std::string name = {};  // prefix of the names of layers, such as "decoder."
 
   int64_t width() const { return heads * head_dim; }
   // Returns the width of the encoder's result. With reversible layers, the result is the concatenation of two
-  // tensors with width() features each.
-  int64_t output_width() const { return reversible ? 2 * width() : width(); }
+  // tensors with width() features each, unless average_halves is true.
+  int64_t output_width() const { return reversible && !average_halves ? 2 * width() : width(); }
 };
 
 // Checks the options and returns a list of invalid values and contradictions.
 std::vector<OptionProblem> find_option_problems(const EncoderOptions& options);
 
 // Residual branches of a layer.
-enum class ResidualBranch { attention, feedforward };
-inline constexpr ResidualBranch kBranches[] = {ResidualBranch::attention, ResidualBranch::feedforward};
+enum class ResidualBranch { attention, cross_attention, feedforward };
+// Returns the branches in their order.
+std::span<const ResidualBranch> list_branches(bool has_cross_attention);
+
+// What cross-attention reads: the result of an encoder, (batch, source length, width), and the numbers of its
+// valid rows, (batch,) int64. If `lengths` is undefined, all rows are valid.
+struct EncodedSource {
+  Tensor states = {}, lengths = {};
+};
 
 // The order of the norm, the branch and the residual sum in a layer.
 enum class ResidualForm {
@@ -71,10 +87,11 @@ Tensor run_residual_branch(const Executor& executor, ResidualBranch branch, cons
   return executor.dropout(branch, executor.run_branch(branch, normalized.result, normalized.operand));
 }
 
-// Applies one layer to the hidden states.
+// Applies the branches of one layer to the hidden states.
 template <class Executor>
-void run_layer(ResidualForm form, const Executor& executor, HiddenStates& states) {
-  for (const ResidualBranch branch : kBranches) {
+void run_layer(ResidualForm form, std::span<const ResidualBranch> branches, const Executor& executor,
+               HiddenStates& states) {
+  for (const ResidualBranch branch : branches) {
     if (form == ResidualForm::post_norm) {
       const Tensor branch_result = executor.run_branch(branch, states.x1, states.x1_operand);
       const LayerNormResult normalized = executor.normalize_sum(branch, states.x1, branch_result);
@@ -113,11 +130,17 @@ class MultiHeadAttention final : public Module {
   // AttentionSetup for `shared_parameter_source`. Throws OptionError if the attention kind rejects an option.
   explicit MultiHeadAttention(const EncoderOptions& options, int64_t layer = 0,
                               const Attention* shared_parameter_source = nullptr);
-  // Computes self-attention of x (batch, length, width). `operand` is x converted to get_operand_dtype(x), or
-  // undefined. The result has the shape of x and the dtype `result_dtype`, which is the dtype of x or
-  // get_operand_dtype(x). `name` is the full name of the layer.
+  // Computes the attention of x (batch, length, width) to itself or, if `source` (batch, source length,
+  // width) is defined, to the source. `operand` is x converted to get_operand_dtype(x), or undefined. The
+  // result has the shape of x and the dtype `result_dtype`, which is the dtype of x or get_operand_dtype(x).
+  // `name` is the full name of the layer.
   Tensor forward(const Tensor& x, const Tensor& operand, const AttentionMask& mask,
-                 const ForwardContext& context, const std::string& name, DType result_dtype) const;
+                 const ForwardContext& context, const std::string& name, DType result_dtype,
+                 const Tensor& source = {}) const;
+
+  // Returns the keys and values of an encoded source (sources, length, width), each (sources, length, heads,
+  // head_dim).
+  ProjectedHeads project_source(const Tensor& source) const;
 
   // Returns the name in the segment memory of the inputs that the convolution of the layer `name` keeps.
   static std::string get_conv_memory_name(const std::string& name) { return name + ".conv"; }
@@ -142,6 +165,8 @@ class MultiHeadAttention final : public Module {
   // projection is (batch, rows, heads, head_dim) with dtype `dtype`.
   ProjectedHeads project(const Tensor& x, const Tensor& source, const AttentionMask& mask,
                          const ForwardContext& context, const std::string& name, DType dtype) const;
+  // Returns projections [first, last) of x as one tensor, (batch, rows, (last - first) * width).
+  Tensor project_jointly(const Tensor& x, size_t first, size_t last, DType dtype) const;
 
   int64_t heads_, head_dim_;
   UsedAttentionInputs inputs_;
@@ -153,31 +178,39 @@ class MultiHeadAttention final : public Module {
 
 class EncoderLayer final : public Module {
  public:
-  // The full name of the layer is "layers.N", where N is `layer_index`. See AttentionSetup for
+  // The full name of the layer is options.name + "layers.N", where N is `layer_index`. See AttentionSetup for
   // `shared_parameter_source`.
   EncoderLayer(const EncoderOptions& options, int64_t layer_index,
                const Attention* shared_parameter_source = nullptr);
   // Applies a post-norm or pre-norm layer to x (batch, length, width). The result has the shape of x.
-  Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
+  Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
+                 const EncodedSource& source = {}) const;
   // Applies the layer to `states`, whose tensors are (batch, length, width).
-  void apply(HiddenStates& states, const AttentionMask& mask, const ForwardContext& context) const;
+  void apply(HiddenStates& states, const AttentionMask& mask, const ForwardContext& context,
+             const EncodedSource& source = {}) const;
 
-  // Return the results of run_residual_branch() for the attention branch and for the feed-forward branch. x
-  // is (batch, length, width) in run_attention_branch() and (count, width) in run_feedforward_branch().
+  // Return the results of run_residual_branch() for the branches of attention and for the feed-forward
+  // branch. x is (batch, length, width) for attention and (count, width) in run_feedforward_branch().
   // `first_row` is the index of the first row of x among the rows of the whole batch. Dropout masks depend on
   // `first_row`.
   Tensor run_attention_branch(const Tensor& x, const AttentionMask& mask,
                               const ForwardContext& context) const;
+  Tensor run_cross_attention_branch(const Tensor& x, const EncodedSource& source,
+                                    const ForwardContext& context) const;
   Tensor run_feedforward_branch(const Tensor& x, int64_t first_row, const ForwardContext& context) const;
 
   const std::string& name() const { return name_; }
+  std::span<const ResidualBranch> branches() const { return list_branches(cross_attention != nullptr); }
   const LayerNorm& norm(ResidualBranch branch) const {
+    if (branch == ResidualBranch::cross_attention) return *cross_norm;
     return branch == ResidualBranch::attention ? norm1 : norm2;
   }
 
   MultiHeadAttention attention;
   FeedForward feedforward;
-  LayerNorm norm1, norm2;
+  LayerNorm norm1, norm2;                               // of self-attention and of the feed-forward block
+  std::unique_ptr<MultiHeadAttention> cross_attention;  // null without cross-attention
+  std::unique_ptr<LayerNorm> cross_norm;
 
  private:
   struct TapeExecutor;

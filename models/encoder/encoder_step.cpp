@@ -7,47 +7,66 @@
 namespace tapeformer {
 
 RecurrentEncoder::RecurrentEncoder(const Encoder& encoder, int64_t batch, int64_t capacity)
-    : encoder_(encoder) {
-  const EncoderOptions& o = encoder.options();
-  const Tensor& like = encoder.norm.weight;
+    : encoder_(encoder), batch_(batch), capacity_(capacity) {
   check(batch > 0, "RecurrentEncoder", "batch ", batch, " must be positive");
-  if (const std::string text =
-          describe_unsupported(o.attention, "recurrent form", &AttentionCapabilities::recurrent);
+  if (const std::string text = describe_unsupported(encoder.options().attention, "recurrent form",
+                                                    &AttentionCapabilities::recurrent);
       !text.empty())
     throw std::invalid_argument(text);
-  AttentionStateOptions shape{batch, o.heads, o.head_dim, o.head_dim, capacity, like.dtype(), like.device()};
-  const Tensor projections = Tensor::empty({3 * batch * o.width()}, like.dtype(), like.device());
-  for (const auto& layer : encoder.layers) {
-    shape.name = layer->name();
-    layers_.push_back(make_layer(*layer, shape, projections));
-    const AttentionLayerChoice& choice =
-        find_layer_choice(o.attention, static_cast<int64_t>(layers_.size()) - 1);
-    layers_.back().can_round_result = find_attention_kind(choice.kind).capabilities.can_round_step_results;
-  }
+  for (const auto& layer : encoder.layers)
+    layers_.push_back(make_layer(*layer, static_cast<int64_t>(layers_.size()), batch));
+  allocate();
+}
+
+RecurrentEncoder::RecurrentEncoder(const RecurrentEncoder& other, int64_t batch)
+    : encoder_(other.encoder_), batch_(batch), capacity_(other.capacity_), position_(other.position_) {
+  for (const Layer& layer : other.layers_)
+    layers_.push_back({.weights = layer.weights,
+                       .projections = layer.projections,
+                       .out = layer.out,
+                       .linear1 = layer.linear1,
+                       .linear2 = layer.linear2,
+                       .cross = {layer.cross.query, layer.cross.out, nullptr, {}},
+                       .can_round_result = layer.can_round_result});
+  allocate();
+}
+
+void RecurrentEncoder::allocate() {
+  const EncoderOptions& o = encoder_.options();
+  const Tensor& like = encoder_.norm.weight;
   const auto buffer = [&](const Shape& s) { return Tensor::empty(s, like.dtype(), like.device()); };
-  for (Tensor* t : {&input_, &normalized_, &branch_result_}) *t = buffer({batch, o.width()});
-  result_ = buffer({batch, o.output_width()});
-  if (o.reversible) {
-    second_half_ = buffer({batch, o.width()});
-    concatenated_halves_ = buffer({batch, 2 * o.width()});
-    first_half_view_ = concatenated_halves_.view({batch, o.width()}, {2 * o.width(), 1});
-    second_half_view_ = concatenated_halves_.view({batch, o.width()}, {2 * o.width(), 1}, o.width());
+  AttentionStateOptions shape{batch_,    o.heads,      o.head_dim,   o.head_dim,
+                              capacity_, like.dtype(), like.device()};
+  const Tensor projections = buffer({3 * batch_ * o.width()});
+  for (Layer& layer : layers_) {
+    shape.name = layer.weights.name();
+    bind(layer, shape, projections);
   }
-  attention_result_ = buffer({batch, o.width()});
+  for (Tensor* t : {&input_, &normalized_, &branch_result_, &attention_result_})
+    *t = buffer({batch_, o.width()});
+  result_ = buffer({batch_, o.output_width()});
+  if (o.reversible) {
+    second_half_ = buffer({batch_, o.width()});
+    const int64_t both = o.average_halves ? 0 : 2 * o.width();
+    concatenated_halves_ = buffer({batch_, both});
+    if (both > 0) {
+      first_half_view_ = concatenated_halves_.view({batch_, o.width()}, {both, 1});
+      second_half_view_ = concatenated_halves_.view({batch_, o.width()}, {both, 1}, o.width());
+    }
+  }
   // On the CPU, DecodingLinear rounds its inputs, so bfloat16 copies of the inputs are not needed.
   const DType operand = like.device().is_cpu() ? like.dtype() : get_operand_dtype(like);
   if (operand != like.dtype())
     for (Tensor* t : {&branch_operand_, &attention_result_operand_})
-      *t = Tensor::empty({batch, o.width()}, operand, like.device());
-  hidden_ = Tensor::empty({batch, o.feedforward}, operand, like.device());
+      *t = Tensor::empty({batch_, o.width()}, operand, like.device());
+  hidden_ = Tensor::empty({batch_, o.feedforward}, operand, like.device());
   hidden_scratch_ = Tensor::empty_like(hidden_);
 }
 
-RecurrentEncoder::Layer RecurrentEncoder::make_layer(const EncoderLayer& weights,
-                                                     const AttentionStateOptions& shape,
-                                                     const Tensor& buffer) {
+RecurrentEncoder::Layer RecurrentEncoder::make_layer(const EncoderLayer& weights, int64_t index,
+                                                     int64_t batch) const {
   const auto prepare = [&](const Linear& linear) {
-    return DecodingLinear(linear.weight, linear.bias, shape.batch);
+    return DecodingLinear(linear.weight, linear.bias, batch);
   };
   const MultiHeadAttention& a = weights.attention;
   std::vector<Tensor> projections, biases;
@@ -55,24 +74,73 @@ RecurrentEncoder::Layer RecurrentEncoder::make_layer(const EncoderLayer& weights
     projections.push_back(detach(projection->weight));
     if (projection->bias.defined()) biases.push_back(detach(projection->bias));
   }
-  const auto count = static_cast<int64_t>(projections.size());
-  const Tensor projected =
-      buffer.view({shape.batch, count, shape.heads, shape.dim},
-                  Shape{shape.batch, count, shape.heads, shape.dim}.contiguous_strides());
-  return {.weights = weights,
-          .projections = DecodingLinear(concat(projections, 0), biases.empty() ? Tensor{} : concat(biases, 0),
-                                        shape.batch),
-          .out = prepare(a.out_projection),
-          .linear1 = prepare(weights.feedforward.linear1),
-          .linear2 = prepare(weights.feedforward.linear2),
-          .projected = projected.view({shape.batch, count * shape.heads * shape.dim}),
-          .conv_history =
-              a.conv() ? Tensor::zeros({shape.batch, a.conv()->weight.size(1) - 1, a.conv()->weight.size(0)},
-                                       shape.dtype, shape.device)
-                       : Tensor{},
-          .heads = a.split_heads(unbind(projected, 1)),
-          .state = a.inner_attention().make_state(shape),
-          .can_round_result = false};
+  const AttentionLayerChoice& choice = find_layer_choice(encoder_.options().attention, index);
+  Layer layer{.weights = weights,
+              .projections = DecodingLinear(concat(projections, 0),
+                                            biases.empty() ? Tensor{} : concat(biases, 0), batch),
+              .out = prepare(a.out_projection),
+              .linear1 = prepare(weights.feedforward.linear1),
+              .linear2 = prepare(weights.feedforward.linear2),
+              .can_round_result = find_attention_kind(choice.kind).capabilities.can_round_step_results};
+  if (const MultiHeadAttention* const cross = weights.cross_attention.get()) {
+    layer.cross.query = prepare(cross->query_projection);
+    layer.cross.out = prepare(cross->out_projection);
+  }
+  return layer;
+}
+
+void RecurrentEncoder::bind(Layer& layer, const AttentionStateOptions& shape, const Tensor& buffer) {
+  const MultiHeadAttention& a = layer.weights.attention;
+  const auto count = static_cast<int64_t>(a.projections().size());
+  const Shape sizes{shape.batch, count, shape.heads, shape.dim};
+  const Tensor projected = buffer.view(sizes, sizes.contiguous_strides());
+  const int64_t width = shape.heads * shape.dim;
+  layer.projected = projected.view({shape.batch, count * width});
+  layer.heads = a.split_heads(unbind(projected, 1));
+  if (const ShortConv* const conv = a.conv())
+    layer.conv_history = Tensor::zeros({shape.batch, conv->weight.size(1) - 1, conv->weight.size(0)},
+                                       shape.dtype, shape.device);
+  layer.state = a.inner_attention().make_state(shape);
+  if (layer.weights.cross_attention) layer.cross.projected = buffer.view({shape.batch, width}, {width, 1});
+}
+
+void RecurrentEncoder::read_source(const EncodedSource& source) {
+  const NoGradScope no_grad;
+  check(source.states.size(0) > 0 && batch_ % source.states.size(0) == 0, "RecurrentEncoder", "a batch of ",
+        batch_, " rows is no multiple of ", source.states.size(0), " sources");
+  for (Layer& layer : layers_) {
+    const MultiHeadAttention& cross = *layer.weights.cross_attention;
+    const ProjectedHeads heads = cross.project_source(source.states);
+    layer.cross.source = cross.inner_attention().read_source(heads.key, heads.value, source.lengths);
+  }
+  source_count_ = source.states.size(0);
+}
+
+void RecurrentEncoder::copy_rows(std::span<const RowCopy> rows) {
+  for (const Layer& layer : layers_) {
+    layer.state->copy_rows(*layer.state, rows);
+    if (layer.conv_history.defined()) tapeformer::copy_rows(layer.conv_history, layer.conv_history, rows);
+  }
+}
+
+std::unique_ptr<RecurrentEncoder> RecurrentEncoder::select_sources(std::span<const int64_t> sources) const {
+  const NoGradScope no_grad;
+  const int64_t group = batch_ / source_count_;
+  std::vector<RowCopy> rows;
+  for (const int64_t source : sources)
+    for (int64_t i = 0; i < group; ++i)
+      rows.push_back({source * group + i, static_cast<int64_t>(rows.size())});
+  const auto count = static_cast<int64_t>(sources.size());
+  std::unique_ptr<RecurrentEncoder> result(new RecurrentEncoder(*this, count * group));
+  result->source_count_ = count;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& from = layers_[i];
+    Layer& to = result->layers_[i];
+    to.state->copy_rows(*from.state, rows);
+    if (from.conv_history.defined()) tapeformer::copy_rows(from.conv_history, to.conv_history, rows);
+    to.cross.source = from.cross.source->select(sources);
+  }
+  return result;
 }
 
 int64_t RecurrentEncoder::state_bytes() const {
@@ -108,12 +176,14 @@ struct RecurrentEncoder::TokenExecutor {
     add_into(residual, branch_result, residual);
     return residual;
   }
-  // The two branches write to different buffers, because layer_norm_into() does not work in place.
+  // The branches alternate between two buffers, because layer_norm_into() does not work in place.
   LayerNormResult normalize_sum(ResidualBranch branch, const Tensor& residual,
                                 const Tensor& branch_result) const {
     const LayerNorm& norm = layer.weights.norm(branch);
-    const Tensor& out = branch == ResidualBranch::attention ? step.normalized_ : step.input_;
-    const DecodingLinear& last = branch == ResidualBranch::attention ? layer.out : layer.linear2;
+    const Tensor& out = residual.id() == step.input_.id() ? step.normalized_ : step.input_;
+    const DecodingLinear& last = branch == ResidualBranch::attention         ? layer.out
+                                 : branch == ResidualBranch::cross_attention ? layer.cross.out
+                                                                             : layer.linear2;
     last.forward_residual_norm_into(branch_result, residual, norm.weight, norm.bias, step.branch_result_, out,
                                     step.branch_operand_);
     return {out, step.branch_operand_};
@@ -124,9 +194,20 @@ struct RecurrentEncoder::TokenExecutor {
       layer.weights.attention.inner_attention().observe_input(input, *layer.state);
       return run_attention(*this, x);
     }
+    if (branch == ResidualBranch::cross_attention) return attend_source(x);
     layer.linear1.forward_into(x, layer.weights.feedforward.activation(), step.hidden_, step.hidden_scratch_);
     if (post_norm) return step.hidden_;
     layer.linear2.forward_into(step.hidden_, Activation::none, step.branch_result_);
+    return step.branch_result_;
+  }
+
+  Tensor attend_source(const Tensor& x) const {
+    const EncoderOptions& o = step.encoder_.options();
+    const Shape heads{step.source_count_, step.batch_ / step.source_count_, o.heads, o.head_dim};
+    layer.cross.query.forward_into(x, Activation::none, layer.cross.projected);
+    layer.cross.source->attend(layer.cross.projected.view(heads), step.attention_result_.view(heads));
+    if (post_norm) return step.attention_result_;
+    layer.cross.out.forward_into(step.attention_result_, Activation::none, step.branch_result_);
     return step.branch_result_;
   }
 
@@ -155,6 +236,18 @@ struct RecurrentEncoder::TokenExecutor {
   }
 };
 
+Tensor RecurrentEncoder::join_halves(const HiddenStates& states) const {
+  if (!states.x2.defined()) return states.x1;
+  if (encoder_.options().average_halves) {
+    normalized_.fill(0);
+    for (const Tensor& half : {states.x1, states.x2}) normalized_.add_scaled(half, 0.5);
+    return normalized_;
+  }
+  first_half_view_.copy_from(states.x1);
+  second_half_view_.copy_from(states.x2);
+  return concatenated_halves_;
+}
+
 const Tensor& RecurrentEncoder::step() {
   const NoGradScope no_grad;
   const ResidualForm form = choose_residual_form(encoder_.options());
@@ -168,15 +261,10 @@ const Tensor& RecurrentEncoder::step() {
     states.x1_operand = branch_operand_;
   }
   for (const Layer& layer : layers_)
-    run_layer(form, TokenExecutor{*this, layer, form == ResidualForm::post_norm}, states);
+    run_layer(form, layer.weights.branches(), TokenExecutor{*this, layer, form == ResidualForm::post_norm},
+              states);
   ++position_;
-  if (form == ResidualForm::reversible) {
-    first_half_view_.copy_from(states.x1);
-    second_half_view_.copy_from(states.x2);
-  }
-  const LayerNorm& norm = encoder_.norm;
-  layer_norm_into(states.x2.defined() ? concatenated_halves_ : states.x1, {}, norm.weight, norm.bias,
-                  result_);
+  layer_norm_into(join_halves(states), {}, encoder_.norm.weight, encoder_.norm.bias, result_);
   return result_;
 }
 

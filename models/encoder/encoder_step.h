@@ -2,8 +2,8 @@
 // (Katharopoulos et al. 2020, section 3.4).
 //
 // A RecurrentEncoder uses the weights of the encoder and owns the attention states and all buffers. A step
-// therefore allocates no memory, unless it compresses inputs for a compressed segment memory. The results
-// equal the results of Encoder::forward() up to rounding.
+// therefore allocates no memory, unless it compresses inputs for a compressed segment memory or has
+// cross-attention. The results equal the results of Encoder::forward() up to rounding.
 #pragma once
 
 #include <memory>
@@ -30,29 +30,54 @@ class RecurrentEncoder {
   void reset();
   int64_t state_bytes() const;
 
+  // Sets the source that layers with cross-attention read. If it has n sequences, sequence i belongs to rows
+  // [i * batch / n, (i + 1) * batch / n). Computes the keys and values of all layers once.
+  void read_source(const EncodedSource& source);
+  // Copies rows of the states, for a beam search. No row may be both read and written. Throws
+  // std::invalid_argument if an attention kind does not implement it.
+  void copy_rows(std::span<const RowCopy> rows);
+  // Returns a copy with the rows of these sequences of the source only. It shares the packed weights.
+  std::unique_ptr<RecurrentEncoder> select_sources(std::span<const int64_t> sources) const;
+
  private:
   struct TokenExecutor;
 
+  // Cross-attention of a layer. Undefined members if the layer has none.
+  struct CrossAttention {
+    DecodingLinear query, out;
+    std::unique_ptr<SourceState> source;
+    Tensor projected;  // queries, (batch, width)
+  };
   // The weights and the attention state of a layer. `projections` computes queries, keys and values in one
   // matrix product.
   struct Layer {
     const EncoderLayer& weights;
     DecodingLinear projections, out, linear1, linear2;
-    Tensor projected;      // results of the projections, (batch, projections * width)
-    Tensor conv_history;   // (batch, kernel - 1, projections * width); undefined without a convolution
-    ProjectedHeads heads;  // views of `projected`, (batch, heads, head_dim)
-    std::unique_ptr<AttentionState> state;
-    bool can_round_result;  // whether the attention can write bfloat16 results for float32 inputs
+    CrossAttention cross = {};
+    Tensor projected = {};      // results of the projections, (batch, projections * width)
+    Tensor conv_history = {};   // (batch, kernel - 1, projections * width); undefined without a convolution
+    ProjectedHeads heads = {};  // views of `projected`, (batch, heads, head_dim)
+    std::unique_ptr<AttentionState> state = nullptr;
+    bool can_round_result = false;  // whether the attention can write bfloat16 results for float32 inputs
   };
-  // Returns a layer that refers to `weights` and has an empty attention state. Layer::projected is a view of
-  // the start of `buffer`, which has 3 * batch * width elements. All layers can share the buffer, because the
-  // layers run one after another. The caller sets can_round_result.
-  static Layer make_layer(const EncoderLayer& weights, const AttentionStateOptions& shape,
-                          const Tensor& buffer);
+  // Makes the copy of select_sources(), with empty states.
+  RecurrentEncoder(const RecurrentEncoder& other, int64_t batch);
+
+  // Returns a layer with the packed weights for `batch` rows, without a state.
+  Layer make_layer(const EncoderLayer& weights, int64_t index, int64_t batch) const;
+  // Returns the input of the final norm.
+  Tensor join_halves(const HiddenStates& states) const;
+  // Makes the empty attention states and the buffers of the layers and of the encoder.
+  void allocate();
+  // Sets the views and the state of a layer. Layer::projected is a view of the start of `buffer`, which has
+  // 3 * batch * width elements. All layers can share the buffer, because the layers run one after another.
+  static void bind(Layer& layer, const AttentionStateOptions& shape, const Tensor& buffer);
 
   const Encoder& encoder_;
+  int64_t batch_, capacity_;
   std::vector<Layer> layers_;
   int64_t position_ = 0;                       // number of tokens since the last reset
+  int64_t source_count_ = 0;                   // number of sequences of the source; 0: no source
   Tensor input_, normalized_, branch_result_;  // (batch, width)
   Tensor second_half_;                         // reversible layers: second half of the state, (batch, width)
   Tensor concatenated_halves_;  // reversible layers: both halves of the state, (batch, 2 width)

@@ -5,32 +5,53 @@
 #include "ops/view.h"
 
 namespace tapeformer {
+namespace {
+
+// Returns rows (batch * length, width) as (batch, length, width).
+Tensor split_sequences(const Tensor& rows, int64_t length) {
+  return reshape(rows, {rows.size(0) / std::max<int64_t>(length, 1), length, rows.size(1)});
+}
+
+}  // namespace
 
 std::vector<ReversibleBlock> make_reversible_blocks(const std::vector<std::unique_ptr<EncoderLayer>>& layers,
                                                     int64_t chunks, int64_t length, const AttentionMask& mask,
-                                                    const ReplayContext& context) {
+                                                    const ReplayContext& context,
+                                                    const EncodedSource& source) {
   const int64_t first_row = (*context).first_example * length;
   std::vector<ReversibleBlock> blocks;
   for (const auto& pointer : layers) {
     const EncoderLayer& layer = *pointer;
     const auto attend = [&layer, length, mask, context](const Tensor& rows, int64_t) {
-      const Tensor x = reshape(rows, {rows.size(0) / std::max<int64_t>(length, 1), length, rows.size(1)});
-      return reshape(layer.run_attention_branch(x, mask, *context), rows.shape());
+      return reshape(layer.run_attention_branch(split_sequences(rows, length), mask, *context), rows.shape());
+    };
+    const auto attend_source = [&layer, length, source, context](const Tensor& rows, int64_t) {
+      return reshape(layer.run_cross_attention_branch(split_sequences(rows, length), source, *context),
+                     rows.shape());
     };
     const auto transform = [&layer, first_row, context](const Tensor& rows, int64_t first) {
       return layer.run_feedforward_branch(rows, first_row + first, *context);
     };
-    blocks.push_back({{attend}, {transform, chunks}, layer.leaves()});
+    std::vector<ReversibleBranch> branches;
+    for (const ResidualBranch branch : layer.branches())
+      branches.push_back(branch == ResidualBranch::attention         ? ReversibleBranch{attend}
+                         : branch == ResidualBranch::cross_attention ? ReversibleBranch{attend_source}
+                                                                     : ReversibleBranch{transform, chunks});
+    blocks.push_back({std::move(branches), layer.leaves()});
   }
   return blocks;
 }
 
 Tensor run_reversible_stack(const std::vector<std::unique_ptr<EncoderLayer>>& layers, int64_t chunks,
-                            const Tensor& x, const AttentionMask& mask, const ForwardContext& context) {
+                            const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
+                            const EncodedSource& source) {
   const ReplayContext replay(context, is_recording());
   const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
+  std::vector<ReversibleSource> read;
+  if (source.states.defined()) read.emplace_back(source.states);
+  const EncodedSource leaf{read.empty() ? Tensor{} : read.front().leaf, source.lengths};
   const Tensor joined =
-      run_reversible(make_reversible_blocks(layers, chunks, x.size(1), mask, replay), rows, rows);
+      run_reversible(make_reversible_blocks(layers, chunks, x.size(1), mask, replay, leaf), rows, rows, read);
   return reshape(joined, {x.size(0), x.size(1), 2 * x.size(2)});
 }
 

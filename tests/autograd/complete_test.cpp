@@ -98,7 +98,7 @@ TEST_CASE("backward() completes the leaves of a reversible block after the first
       return times(rows, weight);
     };
     const auto g = [&](const Tensor& rows, int64_t) { return times(times(rows, shared), used_before); };
-    return ReversibleBlock{{f}, {g}, {weight, shared, used_before}};
+    return ReversibleBlock{{{f}, {g}}, {weight, shared, used_before}};
   };
   const Tensor y = run_reversible({block("0", a), block("1", b)}, times(x1, used_before), x2);
   events.clear();

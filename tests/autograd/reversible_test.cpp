@@ -26,18 +26,19 @@ struct Weights {
 };
 
 ReversibleBlock block_of(const Weights& w, int64_t chunks = 1) {
-  return {{[f = w.f](const Tensor& x, int64_t) { return tanh(linear(x, f, {})); }},
-          {[g = w.g](const Tensor& x, int64_t) { return sigmoid(linear(x, g, {})); }, chunks},
+  return {{{[f = w.f](const Tensor& x, int64_t) { return tanh(linear(x, f, {})); }},
+           {[g = w.g](const Tensor& x, int64_t) { return sigmoid(linear(x, g, {})); }, chunks}},
           {w.f, w.g}};
 }
 
 // Returns the result of the blocks, computed without run_reversible(), so that the tape stores all
 // intermediate results.
 Tensor run_with_full_tape(const std::vector<ReversibleBlock>& blocks, Tensor x1, Tensor x2) {
-  for (const ReversibleBlock& block : blocks) {
-    x1 = add(x1, block.f.function(x2, 0));
-    x2 = add(x2, block.g.function(x1, 0));
-  }
+  for (const ReversibleBlock& block : blocks)
+    for (const ReversibleBranch& branch : block.branches) {
+      x1 = add(x1, branch.function(x2, 0));
+      std::swap(x1, x2);
+    }
   return concat({x1, x2}, -1);
 }
 
@@ -76,13 +77,49 @@ TEST_CASE("gradients of a reversible stack pass the gradient check, also if both
   CHECK(result.max_relative_error < 1e-8);
 }
 
+TEST_CASE("the gradient of a source is the sum over the blocks, also with three branches in a block") {
+  const Weights a(1), b(3);
+  const auto run = [&](bool reversible, const Tensor& x, const Tensor& read) {
+    const ReversibleSource source(read);
+    const Tensor& used = reversible ? source.leaf : read;
+    const auto block = [&](const Weights& w) {
+      ReversibleBlock result = block_of(w, 2);
+      result.branches.push_back({[used, f = w.f](const Tensor& in, int64_t first) {
+        return mul(linear(in, f, {}), slice(used, 0, first, first + in.size(0)));
+      }});
+      return result;
+    };
+    const std::vector<ReversibleBlock> blocks = {block_of(a), block(a), block(b)};
+    return reversible ? run_reversible(blocks, x, x, {source}) : run_with_full_tape(blocks, x, x);
+  };
+  const Tensor x = set_requires_grad(normal({kTokens, kWidth}, 10)),
+               leaf = set_requires_grad(normal({kTokens, kWidth}, 11)),
+               cotangent = normal({kTokens, 2 * kWidth}, 12);
+  std::vector<Tensor> found;
+  for (const bool reversible : {false, true}) {
+    const Tensor y = run(reversible, x, mul(leaf, 2));
+    backward(y, cotangent, {.retain_tape = reversible});
+    for (int pass = 0; pass < (reversible ? 2 : 1); ++pass) {
+      if (pass > 0) backward(y, cotangent);
+      for (const Tensor& t : {x, leaf, a.f, b.f}) {
+        found.push_back(gradient(t));
+        set_gradient(t, {});
+      }
+    }
+    found.push_back(detach(y));
+  }
+  CHECK(max_difference(found[4], found.back()) < 1e-12);
+  for (size_t i = 0; i < 4; ++i)
+    for (const size_t other : {i + 5, i + 9}) CHECK(max_difference(found[i], found[other]) < 1e-11);
+}
+
 TEST_CASE("branches that return their gradient unchanged do not change the gradients of other branches") {
   // backward() of `in + w` assigns one gradient tensor to both `in` and `w`. run_reversible() must not change
   // this tensor.
   const Tensor w = set_requires_grad(normal({kTokens, kWidth}, 1)),
                x = set_requires_grad(normal({kTokens, kWidth}, 2));
   const auto shift = [&](const Tensor& in, int64_t) { return add(in, w); };
-  const std::vector<ReversibleBlock> blocks(3, {{shift}, {shift}, {w}});
+  const std::vector<ReversibleBlock> blocks(3, {{{shift}, {shift}}, {w}});
   const Tensor cotangent = normal({kTokens, 2 * kWidth}, 3);
   backward(run_with_full_tape(blocks, x, x), cotangent);
   const Tensor gw = gradient(w), gx = gradient(x);
@@ -100,7 +137,7 @@ TEST_CASE("each branch runs twice per step, and the tape holds the ops of one bl
     tape_sizes.push_back(tape_size());
     return tanh(linear(tanh(in), weights.f, {}));
   };
-  const std::vector<ReversibleBlock> blocks(5, {{counted}, {counted}, {weights.f}});
+  const std::vector<ReversibleBlock> blocks(5, {{{counted}, {counted}}, {weights.f}});
   const Tensor y = run_reversible(blocks, x, x);
   CHECK(tape_size() == 1);
   CHECK(tape_sizes == std::vector<int64_t>(10, 0));

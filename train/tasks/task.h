@@ -40,7 +40,9 @@ struct EvaluationOptions {
   // Text: number of tokens that each window repeats without scoring them, or "carried" for one pass with the
   // recurrent form; "": data.eval_context.
   std::string context = {};
-  int64_t beam_size = 0;        // speech: prefixes of a beam search; 0: greedy decoding
+  // Hypotheses of a beam search for speech and translations; 0: greedy decoding.
+  int64_t beam_size = 0;
+  double length_penalty = 0;    // translations: see BeamSearchOptions
   int64_t confusion_count = 0;  // speech: number of most frequent errors in TaskEvaluation::details
 };
 
@@ -83,7 +85,7 @@ struct BatchLoss {
 };
 
 // What a model processes. Determines what commands can do with a task.
-enum class ModelSubject { images, text, symbols, classes, sets, speech };
+enum class ModelSubject { images, text, symbols, classes, sets, speech, translations };
 
 class Task {
  public:

@@ -5,8 +5,11 @@
 #include "models/layers/option_error.h"
 #include "ops/elementwise.h"
 #include "ops/feature_map.h"
+#include "ops/lengths.h"
 #include "ops/linear_attention.h"
+#include "ops/matmul.h"
 #include "ops/rotary.h"
+#include "ops/sum.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -21,8 +24,37 @@ class LinearState : public AttentionState {
     sums.key_sum.fill(0);
   }
   int64_t bytes() const override { return sums.kv.bytes() + sums.key_sum.bytes(); }
+  void copy_rows(const AttentionState& from, std::span<const RowCopy> rows) override {
+    const LinearAttentionState& source = static_cast<const LinearState&>(from).sums;
+    tapeformer::copy_rows(source.kv, sums.kv, rows);
+    tapeformer::copy_rows(source.key_sum, sums.key_sum, rows);
+  }
 
   LinearAttentionState sums;
+};
+
+// The sums over the keys of a source (Katharopoulos et al. 2020, section 3.2), which do not depend on its
+// length.
+class LinearSource final : public SourceState {
+ public:
+  // `sums` (sources, heads, dim, value_dim + 1) are the sums of phi(k) [v, 1]^T.
+  LinearSource(Tensor sums, const LinearAttentionOptions& options)
+      : sums_(std::move(sums)), options_(options) {}
+  void attend(const Tensor& q, const Tensor& out) const override {
+    const int64_t width = out.size(3);
+    const Tensor features = apply_feature_map(options_.feature_map, permute(q, {0, 2, 1, 3}));
+    const Tensor product = matmul(features, sums_);
+    out.copy_from(
+        permute(div(slice(product, -1, 0, width), add(slice(product, -1, width, width + 1), options_.eps)),
+                {0, 2, 1, 3}));
+  }
+  std::unique_ptr<SourceState> select(std::span<const int64_t> sources) const override {
+    return std::make_unique<LinearSource>(select_rows(sums_, sources), options_);
+  }
+
+ private:
+  Tensor sums_;
+  LinearAttentionOptions options_;
 };
 
 // The names of the feature maps, in the order of FeatureMap.
@@ -53,6 +85,20 @@ class LinearKind final : public Attention {
             const Tensor& out) const override {
     linear_attention_step(q, k, v, static_cast<LinearState&>(state).sums, out, options_);
   }
+  std::unique_ptr<SourceState> read_source(const Tensor& k, const Tensor& v,
+                                           const Tensor& key_lengths) const override {
+    const DType dtype = v.dtype() == DType::bfloat16 ? DType::float32 : v.dtype();
+    const Tensor lengths =
+        prepare_lengths("linear attention", "key length", key_lengths, k.size(0), k.size(1));
+    const Tensor valid = Tensor::zeros({k.size(0), k.size(1), 1, 1}, DType::float64);
+    for (int64_t i = 0; i < valid.numel(); ++i)
+      valid.data<double>()[i] = i % k.size(1) < lengths.data<int64_t>()[i / k.size(1)] ? 1 : 0;
+    const Tensor ones = broadcast_to(valid.to(dtype).to(v.device()), {v.size(0), v.size(1), v.size(2), 1});
+    const Tensor features = mul(apply_feature_map(options_.feature_map, cast(k, dtype)), ones);
+    const Tensor values = concat({cast(v, dtype), ones}, -1);
+    return std::make_unique<LinearSource>(
+        matmul(permute(features, {0, 2, 3, 1}), permute(values, {0, 2, 1, 3})), options_);
+  }
 
  private:
   LinearAttentionOptions options_;
@@ -68,6 +114,10 @@ class RotaryLinearState final : public LinearState {
   void reset() override {
     LinearState::reset();
     position = 0;
+  }
+  void copy_rows(const AttentionState& from, std::span<const RowCopy> rows) override {
+    LinearState::copy_rows(from, rows);
+    position = static_cast<const RotaryLinearState&>(from).position;
   }
 
   NumeratorFeatures features;

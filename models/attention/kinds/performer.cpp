@@ -36,6 +36,11 @@ struct PerformerState final : public AttentionState {
     sums.kv.fill(0);
     sums.key_sum.fill(0);
   }
+  void copy_rows(const AttentionState& from, std::span<const RowCopy> rows) override {
+    const LinearAttentionState& source = static_cast<const PerformerState&>(from).sums;
+    tapeformer::copy_rows(source.kv, sums.kv, rows);
+    tapeformer::copy_rows(source.key_sum, sums.key_sum, rows);
+  }
   int64_t bytes() const override {
     return sums.kv.bytes() + sums.key_sum.bytes() + query_features.bytes() + key_features.bytes() +
            query.bytes() + key.bytes();

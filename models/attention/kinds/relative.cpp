@@ -21,6 +21,15 @@ Tensor move_heads_first(const Tensor& x) {
 
 }  // namespace
 
+void RelativeAttentionState::copy_rows(const AttentionState& from, std::span<const RowCopy> rows) {
+  const RelativeAttentionCache& source = static_cast<const RelativeAttentionState&>(from).relative.cache;
+  RelativeAttentionCache& cache = relative.cache;
+  if (cache.max_compressed_rows > 0) return AttentionState::copy_rows(from, rows);
+  cache.length = source.length;
+  tapeformer::copy_rows(source.keys, cache.keys, rows);
+  tapeformer::copy_rows(source.values, cache.values, rows);
+}
+
 int64_t RelativeAttentionState::bytes() const {
   const RelativeAttentionCache& cache = relative.cache;
   int64_t total = 0;

@@ -24,6 +24,7 @@ class RelativeAttentionState : public AttentionState {
   explicit RelativeAttentionState(RelativeState state) : relative(std::move(state)) {}
   void reset() override { relative.cache.length = 0; }
   int64_t bytes() const override;
+  void copy_rows(const AttentionState& from, std::span<const RowCopy> rows) override;
 
   RelativeState relative;
 };

@@ -15,6 +15,13 @@ class SoftmaxState final : public AttentionState {
       : SoftmaxState(s, pattern, std::min(s.capacity, pattern.pattern.max_causal_key_count())) {}
   void reset() override { cache.length = 0; }
   int64_t bytes() const override { return cache.keys.bytes() + cache.values.bytes(); }
+  void copy_rows(const AttentionState& from, std::span<const RowCopy> rows) override {
+    const KeyValueCache& source = static_cast<const SoftmaxState&>(from).cache;
+    cache.length = source.length;
+    const int64_t used = std::min(cache.length, cache.keys.size(1));
+    tapeformer::copy_rows(source.keys, cache.keys, rows, used);
+    tapeformer::copy_rows(source.values, cache.values, rows, used);
+  }
 
   KeyValueCache cache;
 

@@ -218,8 +218,8 @@ TEST_CASE("control: a replay that draws other random numbers gives wrong gradien
       const ForwardContext other{.training = true, .seed = 5, .step = 3};
       const auto others = make_reversible_blocks(encoder.layers, 1, 7, {}, ReplayContext(other));
       for (size_t i = 0; i < blocks.size(); ++i) {
-        const auto first = blocks[i].g.function, second = others[i].g.function;
-        blocks[i].g.function = [first, second, calls = std::make_shared<int>(0)](const Tensor& in,
+        const auto first = blocks[i].branches[1].function, second = others[i].branches[1].function;
+        blocks[i].branches[1].function = [first, second, calls = std::make_shared<int>(0)](const Tensor& in,
                                                                                  int64_t row) {
           return (*calls)++ == 0 ? first(in, row) : second(in, row);
         };
@@ -249,8 +249,8 @@ TEST_CASE("backward() reconstructs the inputs of a reversible stack of any depth
       // The inputs of branch f of block 0, in the order of the calls: first in the forward pass, then in the
       // backward pass.
       std::vector<Tensor> inputs;
-      const auto first = blocks[0].f.function;
-      blocks[0].f.function = [&](const Tensor& rows, int64_t row) {
+      const auto first = blocks[0].branches[0].function;
+      blocks[0].branches[0].function = [&](const Tensor& rows, int64_t row) {
         inputs.push_back(detach(rows).clone());
         return first(rows, row);
       };

@@ -80,7 +80,7 @@ TEST_CASE("the gradients of a reversible block are reduced while backward() repl
       return mul(rows, weight);
     };
     parameters.push_back(weight);
-    blocks.push_back({{branch}, {branch}, {weight}});
+    blocks.push_back({{{branch}, {branch}}, {weight}});
   }
   GradientReducer reducer(processes, parameters, {.max_bucket_bytes = 8 * 4});
   const Tensor x = Tensor::full({2, 4}, 1);

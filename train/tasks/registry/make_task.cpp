@@ -6,6 +6,7 @@
 #include "train/tasks/autoregressive.h"
 #include "train/tasks/examples.h"
 #include "train/tasks/speech/task.h"
+#include "train/tasks/translation/task.h"
 
 namespace tapeformer {
 namespace {
@@ -13,7 +14,8 @@ namespace {
 std::vector<TaskType>& task_registry() {
   static auto& types = *new std::vector<TaskType>{make_task_type<AutoregressiveTask>({"image", "sequence"}),
                                                   make_task_type<ExampleTask>({"classification", "set"}),
-                                                  make_task_type<SpeechTask>({"speech"})};
+                                                  make_task_type<SpeechTask>({"speech"}),
+                                                  make_task_type<TranslationTask>({"translation"})};
   return types;
 }
 

@@ -19,6 +19,9 @@ struct GatedState final : AttentionState {
         result(Tensor::empty({s.batch, s.heads, s.value_dim}, s.dtype, s.device)) {}
   void reset() override { sums.fill(0); }
   int64_t bytes() const override { return sums.bytes(); }
+  void copy_rows(const AttentionState& from, std::span<const RowCopy> rows) override {
+    tapeformer::copy_rows(static_cast<const GatedState&>(from).sums, sums, rows);
+  }
 
   DecodingGates gates;
   DecodingProjection output_gate;

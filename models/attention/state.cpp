@@ -1,0 +1,38 @@
+#include "models/attention/state.h"
+
+#include <stdexcept>
+
+namespace tapeformer {
+namespace {
+
+// Returns the first `count` elements of the second dimension in a row, or the whole row.
+Tensor view_row(const Tensor& x, int64_t row, int64_t count) {
+  const int64_t size = x.strides()[0];
+  return x.alias({count < 0 ? size : count * x.strides()[1]}, {1}, row * size);
+}
+
+}  // namespace
+
+void copy_rows(const Tensor& from, const Tensor& to, std::span<const RowCopy> rows, int64_t count) {
+  check(from.is_contiguous() && to.is_contiguous() && from.rank() == to.rank() &&
+            from.strides() == to.strides(),
+        "copy_rows", "rows of ", from.shape(), " and ", to.shape(), " differ");
+  for (const RowCopy& row : rows) view_row(to, row.to, count).copy_from(view_row(from, row.from, count));
+}
+
+Tensor select_rows(const Tensor& from, std::span<const int64_t> rows) {
+  Shape shape = from.shape();
+  shape[0] = static_cast<int64_t>(rows.size());
+  const Tensor result = Tensor::empty(shape, from.dtype(), from.device());
+  std::vector<RowCopy> copies;
+  for (const int64_t row : rows) copies.push_back({row, static_cast<int64_t>(copies.size())});
+  copy_rows(from, result, copies);
+  return result;
+}
+
+void AttentionState::copy_rows(const AttentionState& /*from*/, std::span<const RowCopy> /*rows*/) {
+  throw std::invalid_argument(
+      "a state of this kind of attention cannot be copied, which a beam search needs");
+}
+
+}  // namespace tapeformer

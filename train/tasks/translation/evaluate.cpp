@@ -1,0 +1,95 @@
+#include "train/tasks/translation/evaluate.h"
+
+#include <chrono>
+#include <cmath>
+#include <sstream>
+
+#include "core/base/errors.h"
+#include "data/batches/bucket_plan.h"
+#include "train/distributed/gather.h"
+
+namespace tapeformer {
+namespace {
+
+struct ScoredPair {
+  double nats = 0;
+  std::string translation;
+};
+
+// Writes the pairs with their indices as lines of text, which read_pairs() reads. Hexadecimal numbers keep
+// all bits, so that the sum does not depend on the number of processes.
+std::string write_pairs(const std::vector<std::pair<int64_t, ScoredPair>>& pairs) {
+  std::string text;
+  for (const auto& [index, pair] : pairs) {
+    char nats[48];
+    std::snprintf(nats, sizeof nats, "%a", pair.nats);
+    text += std::to_string(index) + " " + nats + " " + pair.translation + "\n";
+  }
+  return text;
+}
+
+void read_pairs(const std::string& text, std::vector<ScoredPair>& pairs) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    char* end = nullptr;
+    ScoredPair& pair = pairs[static_cast<size_t>(std::strtoll(line.c_str(), &end, 10))];
+    pair.nats = std::strtod(end, &end);
+    pair.translation = end + 1;
+  }
+}
+
+// Scores the pairs of a batch.
+std::vector<std::pair<int64_t, ScoredPair>> score_batch(const TranslationModel& model,
+                                                        const TranslationDataset& dataset,
+                                                        const std::vector<int64_t>& indices,
+                                                        const BeamSearchOptions& search) {
+  const Batch batch = dataset.batch(indices);
+  const Tensor losses = model.compute_token_losses(batch);
+  const auto hypotheses = translate(model, batch.source, batch.source_lengths, search);
+  std::vector<std::pair<int64_t, ScoredPair>> scored;
+  for (size_t row = 0; row < indices.size(); ++row) {
+    ScoredPair pair{0, decode_line(*dataset.tokenizer(), hypotheses[row].front().tokens)};
+    const double* const nats = losses.data<double>() + static_cast<int64_t>(row) * losses.size(1);
+    for (int64_t t = 0; t < losses.size(1); ++t) pair.nats += nats[t];
+    if (!std::isfinite(pair.nats)) throw DivergenceError("the loss of an evaluation is not finite");
+    scored.emplace_back(indices[row], std::move(pair));
+  }
+  return scored;
+}
+
+}  // namespace
+
+TranslationEvaluation evaluate(const TranslationModel& model, const TranslationDataset& dataset,
+                               const TranslatorOptions& options, const StopCheck& stop,
+                               Communicator& processes) {
+  const auto begin = std::chrono::steady_clock::now();
+  const NoGradScope no_grad;
+  const std::vector<int64_t> lengths = dataset.lengths();
+  const auto batches = plan_batches(lengths, {.max_batch_length = options.batch_tokens, .shuffle = false}, 0);
+  const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());
+  std::string own;
+  for (size_t round = 0; round * size < batches.size(); ++round) {
+    throw_if_stopped(stop);
+    if (const size_t number = round * size + rank; number < batches.size())
+      own += write_pairs(score_batch(model, dataset, batches[number], options.search));
+  }
+  std::vector<ScoredPair> pairs(lengths.size());
+  for (const std::string& text : all_gather_texts(processes, own)) read_pairs(text, pairs);
+
+  TranslationEvaluation result{.split = dataset.info().split, .pair_count = dataset.size()};
+  CorpusScorer scorer({{}, {.lower_case = true}, {.tokenizer = BleuTokenizer::international}}, {}, 1);
+  double nats = 0;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    nats += pairs[i].nats;
+    result.token_count += dataset.count_target_tokens(index) + 1;
+    const std::string reference = dataset.target(index);
+    scorer.add(pairs[i].translation, {reference});
+  }
+  result.nats_per_token = nats / static_cast<double>(result.token_count);
+  result.scores = scorer.compute();
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,30 @@
+// Evaluation of a translation model: its loss, and BLEU and chrF2 of its translations.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "data/translation/corpus_scorer.h"
+#include "data/translation/translation_dataset.h"
+#include "train/distributed/communicator.h"
+#include "train/tasks/translation/translator.h"
+
+namespace tapeformer {
+
+struct TranslationEvaluation {
+  std::string split;
+  int64_t pair_count = 0;
+  int64_t token_count = 0;          // predicted tokens: those of the references and their end tokens
+  double nats_per_token = 0;        // mean negative log-likelihood of the references
+  std::vector<CorpusScore> scores;  // BLEU, BLEU in lower case, BLEU with the tokenizer "intl", chrF2
+  double seconds = 0;
+};
+
+// Scores the model on all pairs of a data set, without dropout. The processes divide the batches, and the
+// result does not depend on their number. Throws DivergenceError if a loss is not finite, and StoppedError if
+// `stop` returns true before a batch; each process calls `stop` the same number of times.
+TranslationEvaluation evaluate(const TranslationModel& model, const TranslationDataset& dataset,
+                               const TranslatorOptions& options, const StopCheck& stop,
+                               Communicator& processes);
+
+}  // namespace tapeformer

@@ -1,0 +1,89 @@
+#include "train/tasks/translation/task.h"
+
+#include "train/build.h"
+#include "train/evaluate.h"
+#include "train/tasks/dataset_batches.h"
+#include "train/tasks/text/description.h"
+#include "train/tasks/translation/evaluate.h"
+
+namespace tapeformer {
+namespace {
+
+// The names of TranslationEvaluation::scores in metrics and results.
+constexpr const char* kScoreNames[] = {"bleu", "bleu_lower_case", "bleu_intl", "chrf2"};
+
+TaskEvaluation describe(const TranslationEvaluation& e, const BeamSearchOptions& search) {
+  TaskEvaluation result{.split = e.split,
+                        .example_count = e.pair_count,
+                        .selection_metric = e.nats_per_token,
+                        .seconds = e.seconds,
+                        .metrics = {{"loss_nats", e.nats_per_token}},
+                        .results = {{"nats_per_token", e.nats_per_token}},
+                        .summary = concat_text(e.nats_per_token, " nats per token")};
+  Report signatures;
+  for (size_t i = 0; i < e.scores.size(); ++i) {
+    const CorpusScore& score = e.scores[i];
+    result.results.emplace_back(kScoreNames[i], score.value);
+    result.metrics.emplace_back(kScoreNames[i], score.value);
+    result.headline += score.text + "  " + score.signature + "\n";
+    signatures.add(kScoreNames[i], score.signature);
+  }
+  result.summary += concat_text(", BLEU ", e.scores.front().value, ", chrF2 ", e.scores.back().value);
+  result.metrics.emplace_back("examples", e.pair_count);
+  result.metrics.emplace_back("seconds", e.seconds);
+  result.details.add("tokens", e.token_count)
+      .add("beam", search.beam_size)
+      .add("length_penalty", search.length_penalty)
+      .add("signatures", signatures);
+  return result;
+}
+
+}  // namespace
+
+TranslationTask::TranslationTask(const Config& config, const TaskEnvironment& environment)
+    : Task(config), environment_(environment) {
+  const auto dataset = open_training_set(config, environment);
+  tokenizer_ = dataset->tokenizer();
+  make_model(dataset->info());
+  batches_ = std::make_unique<DatasetBatches>(config, dataset, environment.processes, count_unmasked_tokens);
+}
+
+TranslationTask::TranslationTask(const Config& config, const TaskEnvironment& environment,
+                                 const TrainingState& state, const std::string& state_path)
+    : Task(config),
+      environment_(environment),
+      tokenizer_(parse_tokenizer(state.task_json, state_path, UnknownCharacters::token)) {
+  make_model(get_dataset_info(config, tokenizer_));
+}
+
+void TranslationTask::make_model(const DatasetInfo& data) {
+  auto options = read_options<TranslationModelOptions>(config());
+  options.vocabulary_size = data.vocabulary;
+  options.max_length = data.model_length();
+  model_ = build_model<TranslationModel>(config(), environment_.device, options);
+}
+
+std::string TranslationTask::metadata_json() const {
+  return to_json(*tokenizer_);
+}
+
+std::unique_ptr<Evaluator> TranslationTask::make_evaluator(const EvaluationOptions& options) const {
+  TranslatorOptions translator;
+  translator.search.beam_size = std::max<int64_t>(options.beam_size, 1);
+  translator.search.length_penalty = options.length_penalty;
+  if (options.batch_size > 0) translator.batch_tokens = options.batch_size;
+  return std::make_unique<DatasetEvaluator>(
+      open_evaluation_set(config(), environment_, tokenizer_, options.split, options.limit),
+      [this, translator](const Dataset& dataset, const StopCheck& stop) {
+        return describe(evaluate(*model_, dynamic_cast<const TranslationDataset&>(dataset), translator, stop,
+                                 environment_.processes),
+                        translator.search);
+      });
+}
+
+BatchLoss TranslationTask::compute_loss(const StepBatch& batch, const ForwardContext& context) {
+  const Batch& pairs = batch.examples();
+  return {model_->compute_loss(pairs, context), static_cast<int64_t>(count_unmasked_tokens(pairs))};
+}
+
+}  // namespace tapeformer

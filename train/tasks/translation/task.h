@@ -1,0 +1,35 @@
+// The task of models that translate.
+#pragma once
+
+#include <memory>
+
+#include "data/translation/translation_dataset.h"
+#include "models/translation/model.h"
+#include "train/checkpoint/state.h"
+#include "train/tasks/task.h"
+
+namespace tapeformer {
+
+class TranslationTask final : public Task {
+ public:
+  TranslationTask(const Config& config, const TaskEnvironment& environment);
+  TranslationTask(const Config& config, const TaskEnvironment& environment, const TrainingState& state,
+                  const std::string& state_path);
+
+  ModelSubject subject() const override { return ModelSubject::translations; }
+  TranslationModel& model() const override { return *model_; }
+  const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
+
+  std::string metadata_json() const override;
+  std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const override;
+  BatchLoss compute_loss(const StepBatch& batch, const ForwardContext& context) override;
+
+ private:
+  void make_model(const DatasetInfo& data);
+
+  TaskEnvironment environment_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::unique_ptr<TranslationModel> model_;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,94 @@
+#include "train/tasks/translation/translator.h"
+
+#include <algorithm>
+
+#include "core/system/utf8.h"
+#include "data/batches/bucket_plan.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr char32_t kReplacement = 0xFFFD;
+
+// Returns sentences as tokens (sentences, longest + 1), each followed by end tokens, and their lengths with
+// one end token.
+std::pair<Tensor, Tensor> make_source(const std::vector<std::vector<int32_t>>& sentences,
+                                      const std::vector<int64_t>& indices, int64_t end) {
+  size_t longest = 0;
+  for (const int64_t i : indices) longest = std::max(longest, sentences[static_cast<size_t>(i)].size());
+  const auto count = static_cast<int64_t>(indices.size()), width = static_cast<int64_t>(longest) + 1;
+  const Tensor source = Tensor::full({count, width}, static_cast<double>(end), DType::int64);
+  const Tensor lengths = Tensor::empty({count}, DType::int64);
+  for (int64_t row = 0; row < count; ++row) {
+    const auto& tokens = sentences[static_cast<size_t>(indices[static_cast<size_t>(row)])];
+    std::copy(tokens.begin(), tokens.end(), source.data<int64_t>() + row * width);
+    lengths.data<int64_t>()[row] = static_cast<int64_t>(tokens.size()) + 1;
+  }
+  return {source, lengths};
+}
+
+}  // namespace
+
+std::string decode_line(const Tokenizer& tokenizer, const std::vector<int64_t>& tokens) {
+  const std::string raw = tokenizer.decode(tokens);
+  std::string line;
+  for (size_t at = 0; at < raw.size();) {
+    const Utf8Character character = decode_first_utf8_character(std::string_view(raw).substr(at));
+    if (character.bytes == 0)
+      append_utf8_character(kReplacement, line);
+    else if (raw[at] == '\n' || raw[at] == '\r')
+      line += ' ';
+    else
+      line.append(raw, at, character.bytes);
+    at += std::max<size_t>(character.bytes, 1);
+  }
+  line.erase(0, line.find_first_not_of(' '));
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line;
+}
+
+TranslatedText Translator::decode(const TranslationHypothesis& hypothesis) const {
+  return {.text = decode_line(*tokenizer_, hypothesis.tokens),
+          .token_count = static_cast<int64_t>(hypothesis.tokens.size()),
+          .log_probability = hypothesis.log_probability,
+          .score = hypothesis.score,
+          .is_complete = hypothesis.is_complete};
+}
+
+std::vector<std::vector<TranslatedText>> Translator::translate(
+    const std::vector<std::string>& lines, const std::function<void(int64_t)>& on_progress,
+    const StopCheck& stop) {
+  const auto longest = static_cast<size_t>(model_.options().max_length) - 1;
+  std::vector<std::vector<int32_t>> sentences;
+  std::vector<int64_t> sizes, numbers;  // of the lines that have tokens
+  for (const std::string& line : lines) {
+    sentences.push_back(tokenizer_->encode(line));
+    if (sentences.back().size() > longest) {
+      sentences.back().resize(longest);
+      ++cut_count_;
+    }
+    if (sentences.back().empty()) continue;
+    sizes.push_back(static_cast<int64_t>(sentences.back().size()) + 1);
+    numbers.push_back(static_cast<int64_t>(sentences.size()) - 1);
+  }
+  std::vector<std::vector<TranslatedText>> results(lines.size(), std::vector<TranslatedText>(1));
+  auto finished = static_cast<int64_t>(lines.size() - numbers.size());
+  for (const auto& batch :
+       plan_batches(sizes, {.max_batch_length = options_.batch_tokens, .shuffle = false}, 0)) {
+    std::vector<int64_t> indices;
+    for (const int64_t i : batch) indices.push_back(numbers[static_cast<size_t>(i)]);
+    const auto [source, lengths] = make_source(sentences, indices, model_.end_token());
+    const auto hypotheses =
+        tapeformer::translate(model_, source, lengths, options_.search, [&] { throw_if_stopped(stop); });
+    for (size_t row = 0; row < indices.size(); ++row) {
+      auto& result = results[static_cast<size_t>(indices[row])];
+      result.clear();
+      for (const TranslationHypothesis& one : hypotheses[row]) result.push_back(decode(one));
+    }
+    finished += static_cast<int64_t>(indices.size());
+    if (on_progress) on_progress(finished);
+  }
+  return results;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,56 @@
+// Translation of lines of text by a trained model.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "data/text/tokenizer.h"
+#include "models/translation/beam_search.h"
+#include "train/signals.h"
+
+namespace tapeformer {
+
+struct TranslatorOptions {
+  BeamSearchOptions search = {};
+  int64_t batch_tokens = 2048;  // maximum number of source tokens that are decoded together, with padding
+};
+
+// A translation of a line. Line ends in a translation are replaced by spaces, so that it is one line.
+struct TranslatedText {
+  std::string text;
+  int64_t token_count = 0;
+  double log_probability = 0, score = 0;
+  bool is_complete = true;  // see TranslationHypothesis
+};
+
+class Translator {
+ public:
+  // The model must outlive the translator.
+  Translator(const TranslationModel& model, std::shared_ptr<const Tokenizer> tokenizer,
+             const TranslatorOptions& options)
+      : model_(model), tokenizer_(std::move(tokenizer)), options_(options) {}
+
+  // Returns the hypotheses of each line in the order of the lines, the best first. Decodes lines of similar
+  // lengths together. A line without tokens has one empty hypothesis. Lines that are longer than the model
+  // takes are cut, and count_cut_lines() counts them. Calls `on_progress` with the number of finished lines
+  // after each batch. Throws EncodingError for invalid UTF-8, and StoppedError if `stop` returns true.
+  std::vector<std::vector<TranslatedText>> translate(const std::vector<std::string>& lines,
+                                                     const std::function<void(int64_t)>& on_progress = {},
+                                                     const StopCheck& stop = {});
+  int64_t count_cut_lines() const { return cut_count_; }
+
+ private:
+  TranslatedText decode(const TranslationHypothesis& hypothesis) const;
+
+  const TranslationModel& model_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  TranslatorOptions options_;
+  int64_t cut_count_ = 0;
+};
+
+// Returns the text of the tokens as one line of UTF-8: line ends and spaces at the ends are removed, and
+// bytes that are not UTF-8 become U+FFFD.
+std::string decode_line(const Tokenizer& tokenizer, const std::vector<int64_t>& tokens);
+
+}  // namespace tapeformer
