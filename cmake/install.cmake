@@ -53,6 +53,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/tapeformerConfigVersion.c
 install(FILES ${PROJECT_BINARY_DIR}/tapeformerConfig.cmake ${PROJECT_BINARY_DIR}/tapeformerConfigVersion.cmake
   ${CMAKE_CURRENT_LIST_DIR}/FindGnuOpenMP.cmake ${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake ${CMAKE_CURRENT_LIST_DIR}/FindOneDNN.cmake ${CMAKE_CURRENT_LIST_DIR}/FindOpenBLASWithOpenMP.cmake
   ${CMAKE_CURRENT_LIST_DIR}/FindSentencePiece.cmake ${CMAKE_CURRENT_LIST_DIR}/FindSpeechLibraries.cmake
+  ${CMAKE_CURRENT_LIST_DIR}/FindUtf8proc.cmake
   ${CMAKE_CURRENT_LIST_DIR}/ImportedLibrary.cmake
   DESTINATION ${package_dir})
 

@@ -14,6 +14,7 @@ required=(
   nlohmann-json3-dev       # metrics, safetensors headers
   zlib1g-dev libpng-dev    # data sets, pictures
   libarchive-dev           # archives of data sets
+  libutf8proc-dev          # Unicode categories, for scores of translations
   libssl-dev               # SHA-256
   libsndfile1-dev          # audio files
   libsamplerate0-dev       # resampling

@@ -94,6 +94,7 @@ const std::vector<Vendor>& vendors() {
       {"png.h", {"data/", "tests/"}},
       {"curl/", {"data/"}},
       {"openssl/", {"data/"}},
+      {"utf8proc.h", {"data/"}},
       {"sndfile", {"data/", "tests/"}},
       {"samplerate", {"data/"}},
       {"kissfft/", {"data/"}},

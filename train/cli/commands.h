@@ -21,6 +21,7 @@ struct Command {
 const std::vector<Command>& list_commands();
 
 int run_bench(const Arguments& arguments);
+int run_bleu(const Arguments& arguments);
 int run_complete(const Arguments& arguments);
 int run_data_command(const Arguments& arguments);
 int run_eval(const Arguments& arguments);
