@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/batch.h"
 
@@ -45,6 +46,9 @@ class Dataset {
   // batch at random. An epoch then has about size() / examples_per_token() examples, and each token is a
   // target about once per epoch on average.
   virtual int64_t examples_per_token() const { return 1; }
+  // Returns the length of each example, by which a Loader puts examples of similar length into a batch. Empty
+  // if all examples are equally long.
+  virtual std::vector<int64_t> lengths() const { return {}; }
   // If the examples are texts, returns the tokenizer of the texts (data/text/tokenizer.h). Otherwise returns
   // nullptr.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }

@@ -29,10 +29,20 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
     : dataset_(std::move(dataset)), options_(options) {
   const int64_t size = dataset_->size(), batch = options_.batch_size;
   const std::string set = dataset_->info().name + " " + dataset_->info().split;
-  if (batch < 1)
-    throw ConfigError(
-        concat_text(name_option("LoaderOptions::batch_size"), ": expected at least 1, got ", batch));
+  const int64_t min_batch = options_.batch_tokens > 0 ? 0 : 1;
+  if (batch < min_batch)
+    throw ConfigError(concat_text(name_option("LoaderOptions::batch_size"), ": expected at least ", min_batch,
+                                  ", got ", batch));
   if (size < 1) throw ConfigError(concat_text(set, " has no examples"));
+  if (options_.batch_tokens > 0) {
+    std::vector<int64_t> lengths = dataset_->lengths();
+    if (lengths.empty()) lengths.assign(static_cast<size_t>(size), dataset_->info().length + 1);
+    plan_.emplace(std::move(lengths), BucketPlanOptions{.max_batch_length = options_.batch_tokens,
+                                                        .max_examples = batch,
+                                                        .shuffle = options_.shuffle,
+                                                        .seed = options_.seed});
+    return;
+  }
   if (draws_examples_at_random()) {
     batches_per_epoch_ = std::max<int64_t>(1, size / dataset_->examples_per_token() / batch);
     return;
@@ -43,8 +53,27 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
   batches_per_epoch_ = size / batch + (options_.last_batch == LastBatchPolicy::keep && size % batch != 0);
 }
 
+int64_t Loader::batches_per_epoch() const {
+  check(!plan_, "Loader", "epochs differ in their number of batches");
+  return batches_per_epoch_;
+}
+
+double Loader::count_batches(double epochs) const {
+  const std::lock_guard lock(mutex_);
+  return plan_ ? plan_->count_batches(epochs) : epochs * static_cast<double>(batches_per_epoch_);
+}
+
+int64_t Loader::count_complete_epochs(int64_t batches) const {
+  const std::lock_guard lock(mutex_);
+  return plan_ ? plan_->count_complete_epochs(batches) : batches / batches_per_epoch_;
+}
+
 std::vector<int64_t> Loader::indices_at(int64_t step) const {
   check(step >= 0, "Loader", "step ", step, " is negative");
+  if (plan_) {
+    const std::lock_guard lock(mutex_);
+    return plan_->list_examples(step);
+  }
   if (draws_examples_at_random()) return draw_indices(step);
   if (options_.use_streams)
     return compute_stream_indices(dataset_->size(), options_.batch_size, step % batches_per_epoch_);

@@ -1,7 +1,7 @@
 // Batches of a data set for training and evaluation. The examples of a batch depend only on the data set, the
 // options and the step, so a resumed run continues with the same batches.
 //
-// The constructor of Loader throws ConfigError if the data set is empty or the batch size is below 1. With
+// The constructor of Loader throws ConfigError if the data set is empty or a size is invalid. With
 // LastBatchPolicy::drop, it also throws ConfigError if the batch size exceeds the number of examples, unless
 // the loader draws overlapping examples at random (LoaderOptions::shuffle). Such a loader can return an
 // example several times in a batch, so the batch size is not limited by the number of examples.
@@ -10,8 +10,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
+#include "data/batches/bucket_plan.h"
 #include "data/batches/dataset.h"
 
 namespace tapeformer {
@@ -22,14 +24,18 @@ namespace tapeformer {
 enum class LastBatchPolicy { drop, keep };
 
 struct LoaderOptions {
-  int64_t batch_size = 1;
-  bool shuffle = true;  // permutes the examples in each epoch, or draws them at random if examples overlap
+  int64_t batch_size = 1;  // examples in a batch; with batch_tokens: at most, or 0: no limit
+  bool shuffle = true;     // permutes the examples in each epoch, or draws them at random if examples overlap
   uint64_t seed = 0;
   LastBatchPolicy last_batch = LastBatchPolicy::drop;
   // If true, the examples are divided into batch_size streams of consecutive examples, and `shuffle` is
   // ignored. Batch t contains example t of each stream. Row i of a batch therefore continues row i of the
   // previous batch.
   bool use_streams = false;
+  // If positive, the batches are those of a BucketPlan with at most `batch_tokens` tokens of the inputs or of
+  // the targets, padding included. `last_batch` and `use_streams` are then ignored: every example is in a
+  // batch. If `shuffle` is false, the examples are sorted by length.
+  int64_t batch_tokens = 0;
 };
 
 // Returns the indices of the examples in batch `batch_number` if LoaderOptions::use_streams is true. The data
@@ -49,10 +55,16 @@ class Loader {
 
   const Dataset& dataset() const { return *dataset_; }
   const LoaderOptions& options() const { return options_; }
-  int64_t batches_per_epoch() const { return batches_per_epoch_; }
+  // Returns the number of batches of each epoch. Must not be called with LoaderOptions::batch_tokens, with
+  // which epochs differ in their number of batches.
+  int64_t batches_per_epoch() const;
+  // Returns the number of batches in the first `epochs` epochs. Both numbers can be fractional.
+  double count_batches(double epochs) const;
+  // Returns the number of complete epochs among the first `batches` batches.
+  int64_t count_complete_epochs(int64_t batches) const;
 
   // Returns the indices of the examples of a step. Steps are counted from 0 over all epochs. The epoch of a
-  // step is step / batches_per_epoch().
+  // step is count_complete_epochs(step).
   std::vector<int64_t> indices_at(int64_t step) const;
   Batch batch_at(int64_t step) const { return dataset_->batch(indices_at(step)); }
 
@@ -68,8 +80,9 @@ class Loader {
 
   std::shared_ptr<const Dataset> dataset_;
   LoaderOptions options_;
-  int64_t batches_per_epoch_;
-  mutable std::mutex mutex_;           // guards cached_epoch_ and cached_order_
+  int64_t batches_per_epoch_ = 0;
+  std::optional<BucketPlan> plan_;     // with LoaderOptions::batch_tokens
+  mutable std::mutex mutex_;           // guards plan_, cached_epoch_ and cached_order_
   mutable int64_t cached_epoch_ = -1;  // epoch whose order is in cached_order_
   mutable Order cached_order_;
 };

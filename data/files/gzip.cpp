@@ -9,34 +9,42 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <optional>
 
 #include "core/base/errors.h"
+#include "data/files/compressed.h"
 
 namespace tapeformer {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 16;
 
-// A reader of the unpacked contents of a plain or gzip file.
-class GzipReader {
+bool is_gzip_start(std::string_view start) {
+  return start.starts_with("\x1F\x8B");
+}
+
+// A reader of the unpacked contents of a plain or compressed file.
+class UnpackingReader {
  public:
-  explicit GzipReader(const std::filesystem::path& path) : name_(path.string()) {
+  explicit UnpackingReader(const std::filesystem::path& path) : name_(path.string()) {
     require_regular_file(path);  // opening a pipe would wait for a writer
     file_.open(path, std::ios::binary);
     if (!file_) throw DataError(name_ + ": cannot be opened: " + std::strerror(errno));
     fill();
-    packed_ = at_magic();
+    packed_ = is_gzip_start(unread());
+    if (is_compressed_start(unread())) other_.emplace(path);
     if (packed_ && inflateInit2(&stream_, 16 + MAX_WBITS) != Z_OK) throw std::bad_alloc();
   }
-  GzipReader(const GzipReader&) = delete;
-  GzipReader& operator=(const GzipReader&) = delete;
-  ~GzipReader() {
+  UnpackingReader(const UnpackingReader&) = delete;
+  UnpackingReader& operator=(const UnpackingReader&) = delete;
+  ~UnpackingReader() {
     if (packed_) inflateEnd(&stream_);
   }
 
   // Reads up to `count` bytes. Returns the number of bytes read, which is less than `count` only at the end
   // of the contents.
   size_t read(uint8_t* out, size_t count) {
+    if (other_) return other_->read(out, count);
     size_t done = 0;
     while (done < count && !ended_) {
       const size_t wanted = std::min(count - done, kBufferBytes);
@@ -46,8 +54,8 @@ class GzipReader {
   }
 
  private:
-  bool at_magic() const {
-    return stream_.avail_in >= 2 && stream_.next_in[0] == 0x1F && stream_.next_in[1] == 0x8B;
+  std::string_view unread() const {
+    return {reinterpret_cast<const char*>(stream_.next_in), stream_.avail_in};
   }
 
   // Moves the unread bytes to the start of the input buffer and reads more bytes after them.
@@ -94,7 +102,7 @@ class GzipReader {
     fill();
     ended_ = stream_.avail_in == 0;
     if (ended_) return;
-    if (!at_magic())
+    if (!is_gzip_start(unread()))
       throw DataError(name_ + ": other data follows the gzip data; expected the end of the file");
     inflateReset(&stream_);
   }
@@ -103,6 +111,7 @@ class GzipReader {
   std::ifstream file_;
   std::array<uint8_t, kBufferBytes> input_;
   z_stream stream_{};
+  std::optional<CompressedReader> other_;  // if the file is compressed with another format than gzip
   bool packed_ = false;
   bool ended_ = false;
   int64_t total_ = 0;
@@ -114,8 +123,17 @@ std::string Digest::to_string() const {
   return concat_text(bytes, " bytes with SHA-256 ", sha256);
 }
 
+bool is_compressed(const std::filesystem::path& path) {
+  constexpr size_t kStartBytes = 16;
+  const File file = open_data_file(path);
+  Bytes start(std::min<size_t>(file.size(), kStartBytes));
+  file.read_at(start.data(), start.size(), 0);
+  const std::string_view text = view_as_text(start, start.size());
+  return is_gzip_start(text) || is_compressed_start(text);
+}
+
 Bytes read_unpacked(const std::filesystem::path& path, int64_t max_bytes) {
-  GzipReader reader(path);
+  UnpackingReader reader(path);
   Bytes bytes;
   size_t filled = 0;
   const size_t bound = static_cast<size_t>(max_bytes) + 1;
@@ -131,14 +149,14 @@ Bytes read_unpacked(const std::filesystem::path& path, int64_t max_bytes) {
 }
 
 Bytes read_unpacked_prefix(const std::filesystem::path& path, int64_t count) {
-  GzipReader reader(path);
+  UnpackingReader reader(path);
   Bytes bytes(static_cast<size_t>(count));
   bytes.resize(reader.read(bytes.data(), bytes.size()));
   return bytes;
 }
 
 Digest compute_unpacked_digest(const std::filesystem::path& path) {
-  GzipReader reader(path);
+  UnpackingReader reader(path);
   const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> hash(EVP_MD_CTX_new(), EVP_MD_CTX_free);
   if (!hash || EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) != 1)
     throw std::runtime_error("OpenSSL cannot compute SHA-256");

@@ -1,8 +1,8 @@
-// Readers of files that may be compressed with gzip. The format is detected by the first bytes, not by the
-// name. All functions are thread-safe.
+// Readers of files that may be compressed with gzip, xz, bzip2 or zstd. The format is detected by the first
+// bytes, not by the name. All functions are thread-safe.
 //
 // Functions throw DataError with the path if the file is missing or too large. They also throw DataError if
-// gzip data is truncated, corrupt or followed by other data.
+// compressed data is truncated or corrupt, or if gzip data is followed by other data.
 #pragma once
 
 #include <string>
@@ -10,6 +10,9 @@
 #include "data/files/file.h"
 
 namespace tapeformer {
+
+// Returns whether the file is compressed.
+bool is_compressed(const std::filesystem::path& path);
 
 // Returns the unpacked contents. Throws DataError if the contents have more than `max_bytes`, so that a small
 // file cannot use unlimited memory.
@@ -26,7 +29,7 @@ struct Digest {
   bool operator==(const Digest&) const = default;
   std::string to_string() const;  // for example "10 bytes with SHA-256 0123…"
 };
-// Returns the digest of the unpacked contents of a plain or gzip file.
+// Returns the digest of the unpacked contents of a plain or compressed file.
 Digest compute_unpacked_digest(const std::filesystem::path& path);
 
 }  // namespace tapeformer

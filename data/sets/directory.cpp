@@ -95,8 +95,8 @@ fs::path find_contents_folder(const CatalogueEntry& entry, const fs::path& folde
 std::optional<fs::path> locate_file(const fs::path& folder, std::string_view name) {
   fs::path path = folder / name;
   if (is_present(path)) return path;
-  path += ".gz";
-  if (is_present(path)) return path;
+  for (const char* const ending : {".gz", ".xz", ".bz2", ".zst"})
+    if (fs::path packed = path.string() + ending; is_present(packed)) return packed;
   return std::nullopt;
 }
 

@@ -1,6 +1,6 @@
 // Functions that search for data sets in data directories. A data directory contains one folder for each data
-// set. Each folder has the name of its data set and contains the original files, plain or .gz. The following
-// directories are searched in the given order:
+// set. Each folder has the name of its data set and contains the original files, plain or compressed. The
+// following directories are searched in the given order:
 //   1. the directory that the user specifies; if the user specifies a directory, 2 and 3 are not searched;
 //   2. $TAPEFORMER_DATA;
 //   3. $XDG_DATA_HOME/tapeformer, or $HOME/.local/share/tapeformer if XDG_DATA_HOME is not an absolute path;
@@ -51,11 +51,11 @@ std::filesystem::path require_dataset_folder(const CatalogueEntry& entry, const 
 // the result is folder/an4. Otherwise, the result is `folder`.
 std::filesystem::path find_contents_folder(const CatalogueEntry& entry, const std::filesystem::path& folder);
 
-// Returns folder/name if this path exists, and otherwise folder/name.gz. Returns std::nullopt if neither path
-// exists.
+// Returns folder/name if this path exists, and otherwise folder/name with one of the endings .gz, .xz, .bz2
+// and .zst. Returns std::nullopt if no such path exists.
 std::optional<std::filesystem::path> locate_file(const std::filesystem::path& folder, std::string_view name);
 
-// Returns the path from locate_file(). Throws DataError if neither file exists.
+// Returns the path from locate_file(). Throws DataError if it returns std::nullopt.
 std::filesystem::path require_file(const std::filesystem::path& folder, std::string_view name);
 
 }  // namespace tapeformer

@@ -1,17 +1,14 @@
 #include "data/speech/dataset.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <map>
-#include <numeric>
 #include <set>
 #include <utility>
 
 #include "core/base/errors.h"
 #include "core/base/frames.h"
 #include "core/system/log.h"
-#include "data/batches/loader.h"
 #include "data/files/faults.h"
 
 namespace tapeformer {
@@ -211,58 +208,6 @@ SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAug
                 static_cast<size_t>(utterance_features.bytes()));
   }
   return batch;
-}
-
-std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
-                                               const BatchPlanOptions& options, int64_t epoch) {
-  if (options.max_frames < 1 || options.max_utterances < 0)
-    throw ConfigError(
-        concat_text("speech: expected max_frames of at least 1 and max_batch of at least 0, found ",
-                    options.max_frames, " and ", options.max_utterances));
-  const auto count = static_cast<int64_t>(frames.size());
-  std::vector<int64_t> order(frames.size());
-  std::iota(order.begin(), order.end(), 0);
-  if (options.shuffle) order = make_epoch_permutation(options.seed, epoch, count);
-  // Returns the sort key of utterance `i`. If options.shuffle is true, utterances with the same rank have
-  // lengths that differ by at most about 5 %. The stable sort keeps the random order of utterances with the
-  // same rank, so the batches differ between epochs.
-  const auto rank = [&](int64_t i) {
-    const int64_t length = frames[static_cast<size_t>(i)];
-    return options.shuffle
-               ? static_cast<int64_t>(20 * std::log2(static_cast<double>(std::max<int64_t>(length, 1))) / 1.5)
-               : length;
-  };
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return rank(a) < rank(b); });
-  std::vector<std::vector<int64_t>> batches;
-  int64_t longest = 0;
-  for (const int64_t i : order) {
-    const int64_t new_longest = std::max(longest, frames[static_cast<size_t>(i)]);
-    const int64_t filled = batches.empty() ? 0 : static_cast<int64_t>(batches.back().size());
-    const bool fits = filled > 0 && new_longest * (filled + 1) <= options.max_frames &&
-                      (options.max_utterances == 0 || filled < options.max_utterances);
-    if (!fits) batches.emplace_back();
-    batches.back().push_back(i);
-    longest = fits ? new_longest : frames[static_cast<size_t>(i)];
-  }
-  if (!options.shuffle) return batches;
-  std::vector<std::vector<int64_t>> shuffled;
-  for (const int64_t i : make_epoch_permutation(~options.seed, epoch, static_cast<int64_t>(batches.size())))
-    shuffled.push_back(std::move(batches[static_cast<size_t>(i)]));
-  return shuffled;
-}
-
-double compute_padding_share(std::span<const int64_t> frames,
-                             const std::vector<std::vector<int64_t>>& batches) {
-  double used = 0, all = 0;
-  for (const auto& batch : batches) {
-    int64_t longest = 0;
-    for (const int64_t i : batch) {
-      longest = std::max(longest, frames[static_cast<size_t>(i)]);
-      used += static_cast<double>(frames[static_cast<size_t>(i)]);
-    }
-    all += static_cast<double>(longest) * static_cast<double>(batch.size());
-  }
-  return all == 0 ? 0 : 1 - used / all;
 }
 
 }  // namespace tapeformer

@@ -129,25 +129,4 @@ class SpeechDataset {
   SpeechDatasetReport report_;
 };
 
-struct BatchPlanOptions {
-  // Maximum number of frames of a batch, including padding. A longer utterance forms a batch alone.
-  int64_t max_frames = 20000;
-  int64_t max_utterances = 0;  // maximum number of utterances in a batch; 0: no limit
-  // If true, the utterances of each batch and the order of the batches are random and depend on `seed` and
-  // the epoch. If false, the batches contain the utterances in order of increasing length.
-  bool shuffle = true;
-  uint64_t seed = 0;
-};
-
-// Returns the batches of an epoch. A batch is a list of indices into `frames`, which contains the number of
-// frames of each utterance. Every utterance is in exactly one batch, and the utterances of a batch have
-// similar lengths. If options.shuffle is true, the order of the batches and the order of utterances with
-// similar lengths are random.
-std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
-                                               const BatchPlanOptions& options, int64_t epoch);
-
-// Returns the number of padding frames in all batches, divided by the number of all frames in the batches.
-double compute_padding_share(std::span<const int64_t> frames,
-                             const std::vector<std::vector<int64_t>>& batches);
-
 }  // namespace tapeformer

@@ -7,7 +7,7 @@
 namespace tapeformer {
 namespace {
 
-using Table = OptionTable<SpeechDataOptions>;
+using SpeechOptionTable = OptionTable<SpeechDataOptions>;
 
 // Returns a text with the most common default of a key, followed by the data sets that have other defaults,
 // such as "16000 (fsdd: 8000)". `member` points to the default of the key in a CatalogueEntry. Data sets
@@ -27,7 +27,7 @@ std::string describe_defaults(T CatalogueEntry::*member) {
   return concat_text(usual, others.empty() ? "" : concat_text(" (", others, ")"));
 }
 
-void add_corpus_options(Table& table) {
+void add_corpus_options(SpeechOptionTable& table) {
   using O = SpeechDataOptions;
   table.add("path", &O::path, "folder of the corpus; empty: the folder in the data directories")
       .use_for(OptionUse::data)
@@ -70,7 +70,7 @@ void add_corpus_options(Table& table) {
       .require_one_of({"timit61", "timit48", "timit39"});
 }
 
-void add_feature_options(Table& table) {
+void add_feature_options(SpeechOptionTable& table) {
   using O = SpeechDataOptions;
   table
       .add("sample_rate", &O::sample_rate,
@@ -108,7 +108,7 @@ void add_feature_options(Table& table) {
       .allow_change_on_resume();
 }
 
-void add_augmentation_options(Table& table) {
+void add_augmentation_options(SpeechOptionTable& table) {
   using O = SpeechDataOptions;
   constexpr double kMaxWidth = 1 << 20;
   const OptionCondition augments{"spec_augment"};
@@ -129,9 +129,9 @@ void add_augmentation_options(Table& table) {
       .require_range(0, 1);
 }
 
-const Table& speech_table() {
+const SpeechOptionTable& speech_table() {
   static const auto& table = *[] {
-    auto* const options = new Table;
+    auto* const options = new SpeechOptionTable;
     add_corpus_options(*options);
     add_feature_options(*options);
     add_augmentation_options(*options);

@@ -93,7 +93,7 @@ class TextSource::Part {
  public:
   Part(const fs::path& path, int64_t first) : first_(first), name_(path.string()) {
     require_regular_file(path);
-    if (is_packed(path))
+    if (is_compressed(path))
       contents_ = read_unpacked(path, kMaxUnpackedBytes);
     else
       read_or_map();
@@ -131,14 +131,6 @@ class TextSource::Part {
   }
   int64_t file_bytes() const { return mapping_ ? mapped_bytes_ : static_cast<int64_t>(contents_.size()); }
 
-  static bool is_packed(const fs::path& path) {
-    const File file = open_data_file(path);
-    uint8_t magic[2] = {};
-    if (file.size() < sizeof(magic)) return false;
-    file.read_at(magic, sizeof(magic), 0);
-    return magic[0] == 0x1F && magic[1] == 0x8B;
-  }
-
   void read_or_map() {
     if (read_file_size(name_) < kMinMappedBytes) {
       contents_ = read_bytes(name_, kMinMappedBytes);
@@ -164,7 +156,7 @@ class TextSource::Part {
   ino_t inode_ = 0;
   void* mapping_ = nullptr;
   int64_t mapped_bytes_ = 0;
-  Bytes contents_;  // of a gzip file or a small file
+  Bytes contents_;  // of a compressed or small file
   TextEncoding encoding_;
   int64_t skipped_bytes_ = 0;  // size of a UTF-8 byte order mark at the start of the file
 };
@@ -208,6 +200,10 @@ void TextSource::read(int64_t offset, int64_t count, uint8_t* out) const {
     out += done;
     count -= done;
   }
+}
+
+const std::string& TextSource::file_name(int64_t offset) const {
+  return find_part(offset).name();
 }
 
 std::string TextSource::location(int64_t offset) const {

@@ -21,9 +21,10 @@ std::vector<std::filesystem::path> list_text_files(const std::string& path);
 void require_text_files(const std::string& path);
 
 // The concatenated contents of files, without separators and without UTF-8 byte order marks. Large plain
-// files are mapped into memory. Small files and gzip files are read into memory. The files must not change
-// while the object exists. read() and view() throw DataError if a mapped file has become shorter. If the file
-// becomes shorter while a view is in use, the process can receive SIGBUS. Immutable and thread-safe.
+// files are mapped into memory. Small files and compressed files (data/files/gzip.h) are read into memory.
+// The files must not change while the object exists. read() and view() throw DataError if a mapped file has
+// become shorter. If the file becomes shorter while a view is in use, the process can receive SIGBUS.
+// Immutable and thread-safe.
 class TextSource {
  public:
   // Throws DataError with the path of the file if a file is missing, unreadable or damaged. Also throws
@@ -41,6 +42,8 @@ class TextSource {
   void read(int64_t offset, int64_t count, uint8_t* out) const;
   // Returns the text from `offset` to the end of the file that contains `offset`, at most `count` bytes.
   std::string_view view(int64_t offset, int64_t count) const;
+  // Returns the path of the file that contains the byte at `offset`.
+  const std::string& file_name(int64_t offset) const;
   // Returns the file and position of the byte at `offset`, as "FILE:LINE (byte N)". Lines are counted from 1,
   // and N is counted from 0 in the file.
   std::string location(int64_t offset) const;

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 void make_absolute(std::string& path) {
   std::error_code error;
   const fs::path absolute = fs::absolute(path, error);
-  if (!path.empty() && !error) path = absolute.lexically_normal().string();
+  if (!error) path = absolute.lexically_normal().string();
 }
 
 void name_after_file(const std::string& path, Config& config, std::vector<ConfigProblem>& problems) {
@@ -96,6 +96,7 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
   for (const SchemaKey& key : schema) {
     if (!key.spec.is_path) continue;
     auto text = std::get<std::string>(key.get(config));
+    if (text.empty()) continue;
     make_absolute(text);
     key.set(config, text);
   }

@@ -11,10 +11,16 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// An option with the kinds that have it.
+// An option with the kinds that have it, and the default of each kind.
 struct OwnedOption {
   OptionSpec spec;
   Names owners;
+  std::vector<OptionValue> defaults;
+
+  const OptionValue& find_default(const std::string& kind) const {
+    const auto owner = std::find(owners.begin(), owners.end(), kind);
+    return owner == owners.end() ? spec.default_value : defaults[static_cast<size_t>(owner - owners.begin())];
+  }
 };
 
 // Returns the kinds with an option as text, such as `the data sets "a", "b", "c" and 4 others`.
@@ -27,9 +33,10 @@ std::string describe_owners(const std::string& noun, const Names& owners) {
   return text + " and " + std::to_string(owners.size() - kMaxNames + 1) + " others";
 }
 
-// Kinds can have the same option under different conditions.
+// Kinds can have the same option with different defaults and under different conditions.
 bool are_equal(const OptionSpec& a, const OptionSpec& b) {
-  return a.default_value == b.default_value && a.min == b.min && a.max == b.max && a.choices == b.choices;
+  return a.default_value.index() == b.default_value.index() && a.min == b.min && a.max == b.max &&
+         a.choices == b.choices;
 }
 
 std::vector<OwnedOption> list_owned_options(const PartTable& table) {
@@ -39,13 +46,14 @@ std::vector<OwnedOption> list_owned_options(const PartTable& table) {
       const auto known = std::find_if(options.begin(), options.end(),
                                       [&](const OwnedOption& o) { return o.spec.name == spec.name; });
       if (known == options.end()) {
-        options.push_back({spec, {kind.name}});
+        options.push_back({spec, {kind.name}, {spec.default_value}});
         continue;
       }
       if (!are_equal(known->spec, spec))
         throw std::invalid_argument(table.noun + " \"" + kind.name + "\": option \"" + spec.name +
                                     "\" differs from the option of \"" + known->owners.front() + "\"");
       known->owners.push_back(kind.name);
+      known->defaults.push_back(spec.default_value);
     }
   return options;
 }
@@ -105,16 +113,20 @@ void add_part_keys(const PartTable& table, std::vector<SchemaKey>& keys) {
     key.table_name = table.table_name;
     key.spec = spec;
     key.scope = make_part_scope(shared, option);
-    key.get = [spec, get = table.get_options](const Config& config) {
-      const auto& values = get(config).values_by_name();
-      const auto found = values.find(spec.name);
-      return found == values.end() ? spec.default_value : found->second;
+    key.get_default = [option, get = table.get_kind](const Config& config) {
+      return option.find_default(get(config));
     };
-    key.set = [spec, get = table.get_mutable_options](Config& config, const OptionValue& value) {
-      if (value == spec.default_value)
-        get(config).erase(spec.name);
-      else
-        get(config).set(spec.name, value);
+    key.get = [name = spec.name, get = table.get_options,
+               get_default = key.get_default](const Config& config) {
+      const auto& values = get(config).values_by_name();
+      const auto found = values.find(name);
+      return found == values.end() ? get_default(config) : found->second;
+    };
+    key.set = [name = spec.name, get = table.get_mutable_options](Config& config, const OptionValue& value) {
+      get(config).set(name, value);
+    };
+    key.reset = [name = spec.name, get = table.get_mutable_options](Config& config) {
+      get(config).erase(name);
     };
     keys.push_back(std::move(key));
   }

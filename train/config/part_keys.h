@@ -32,8 +32,8 @@ std::vector<PartKind> list_parts(const std::deque<Kind>& kinds) {
 std::vector<std::string> list_part_names(const std::vector<PartKind>& kinds);
 
 // Appends one key for each option of the kinds. The key has an effect in configs that select one of the kinds
-// with this option, and if OptionSpec::used_if holds. Throws std::invalid_argument if two kinds have options
-// of the same name but different types, defaults or ranges.
+// with this option, and if OptionSpec::used_if holds. Kinds may have different defaults for an option. Throws
+// std::invalid_argument if two kinds have options of the same name but different types or ranges.
 void add_part_keys(const PartTable& table, std::vector<SchemaKey>& keys);
 
 }  // namespace tapeformer

@@ -33,7 +33,10 @@ class TableSchemaBuilder {
     key.set = [section = section_, member](Config& config, const OptionValue& value) {
       config.*section.*member = std::get<T>(value);
     };
-    key.spec = {.name = name, .default_value = key.get(Config()), .help = help, .use = use_};
+    const OptionValue value = key.get(Config());
+    key.get_default = [value](const Config&) { return value; };
+    key.reset = [value, set = key.set](Config& config) { set(config, value); };
+    key.spec = {.name = name, .default_value = value, .help = help, .use = use_};
     keys_.push_back(std::move(key));
     return keys_.back().spec;
   }
@@ -189,6 +192,9 @@ void add_data(std::vector<SchemaKey>& keys) {
   table.add("batch_size", &DataConfig::batch_size, "sequences per batch, summed over all processes")
       .require_range(1, kMaxSize)
       .use_for(OptionUse::data);
+  keys.back().scope = {{"batches of a number of sequences", "data.batch_tokens", [](const Config& c) {
+                          return !c.data.has("batch_tokens") || c.data.get<int64_t>("batch_tokens") == 0;
+                        }}};
   table.add("shuffle", &DataConfig::shuffle, "use a new random order in each epoch");
   keys.back().scope = {{"batches of independent examples", "data.streams", [](const Config& c) {
                           return !c.data.has("streams") || !c.data.get<bool>("streams");

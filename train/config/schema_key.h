@@ -35,11 +35,14 @@ struct SchemaKey {
   KeyScope scope;  // configs in which the key has an effect
   std::function<OptionValue(const Config&)> get;
   std::function<void(Config&, const OptionValue&)> set;
+  std::function<OptionValue(const Config&)> get_default;  // returns the default in a config
+  std::function<void(Config&)> reset;                     // sets the default
   // Returns an error message for an invalid value, or "" for a valid value. If the function is empty, all
   // values that match `spec` are valid.
   std::function<std::string(const OptionValue&)> find_error;
 
   std::string name() const { return table_name + "." + spec.name; }
+  bool is_default(const Config& config) const { return get(config) == get_default(config); }
   std::string format(const OptionValue& value) const { return format_option_value(value, spec.allow_scalar); }
   // Returns the first condition of `scope` that does not hold, or null if all conditions hold and the key has
   // an effect.

@@ -14,16 +14,12 @@ const SchemaKey* find_key(const std::vector<SchemaKey>& schema, const Setting& s
   return found == schema.end() ? nullptr : &*found;
 }
 
-bool is_default(const SchemaKey& key, const Config& config) {
-  return key.get(config) == key.spec.default_value;
-}
-
 void check_file(const UserSettings& layers, const std::vector<SchemaKey>& schema,
                 std::vector<ConfigProblem>& problems) {
   for (const Setting& setting : layers.file_layer.settings) {
     const SchemaKey* key = find_key(schema, setting);
     if (!key && setting.table_name != "attention") continue;
-    if (key && is_default(*key, layers.file_config)) continue;
+    if (key && key->is_default(layers.file_config)) continue;
     // The keys of [attention] are not in the schema. These keys have an effect if and only if model.attention
     // has an effect.
     const std::string name = key ? setting.name() : "model.attention";
@@ -42,7 +38,7 @@ void check_sets(const UserSettings& layers, ConfigPurpose purpose, const std::ve
     const SchemaKey* key = find_key(schema, setting);
     if (!key && setting.table_name != "attention") continue;
     // A --set option that resets a key of the file to its default is allowed even if the key has no effect.
-    if (key && is_default(*key, layers.config) && !is_default(*key, layers.file_config)) continue;
+    if (key && key->is_default(layers.config) && !key->is_default(layers.file_config)) continue;
     std::string reason = explain_unused_key(layers.config, key ? setting.name() : "model.attention");
     if (key && reason.empty()) reason = key->explain_unused_by(purpose);
     if (!reason.empty()) problems.push_back({setting.key_position, setting.name() + ": " + reason});
@@ -63,11 +59,14 @@ void reset_unused_keys(Config& config, const std::vector<SchemaKey>& schema) {
   for (bool changed = true; changed;) {
     changed = false;
     for (const SchemaKey& key : schema) {
-      if (!key.find_unmet_condition(config) || is_default(key, config)) continue;
-      key.set(config, key.spec.default_value);
+      if (!key.find_unmet_condition(config) || key.is_default(config)) continue;
+      key.reset(config);
       changed = true;
     }
   }
+  // Values equal to the default are not stored, so that equal configs compare equal.
+  for (const SchemaKey& key : schema)
+    if (key.is_default(config)) key.reset(config);
   if (!uses_attention(config)) config.attention = make_default_attention_tables(config.model.attention);
 }
 

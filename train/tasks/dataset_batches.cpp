@@ -17,19 +17,27 @@ std::string digest_of(const Dataset& set) {
   const int64_t count = std::min(set.size(), kExamples);
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < count; ++i) indices.push_back(i * set.size() / count);
-  const Tensor tokens = set.batch(indices).inputs();
+  const Batch batch = set.batch(indices);
   Checksum checksum;
-  checksum.append(tokens.raw_data(), static_cast<size_t>(tokens.bytes()));
+  for (const Tensor& tensor : {batch.inputs(), batch.source})
+    if (tensor.defined()) checksum.append(tensor.raw_data(), static_cast<size_t>(tensor.bytes()));
   return concat_text(set.size(), " examples of ", set.info().name, " ", set.info().split, ", CRC-32 ",
                      format_crc32(checksum.crc32));
 }
 
+// Returns the largest number of tokens in a batch, or 0 if batches have a fixed number of examples.
+int64_t get_batch_tokens(const Config& config) {
+  return config.data.has("batch_tokens") ? config.data.get<int64_t>("batch_tokens") : 0;
+}
+
 LoaderOptions make_loader_options(const Config& config) {
-  return {.batch_size = config.data.batch_size,
+  const int64_t batch_tokens = get_batch_tokens(config);
+  return {.batch_size = batch_tokens > 0 ? 0 : config.data.batch_size,
           .shuffle = config.data.shuffle,
           .seed = static_cast<uint64_t>(config.run.seed),
           .last_batch = LastBatchPolicy::drop,
-          .use_streams = config.data.has("streams") && config.data.get<bool>("streams")};
+          .use_streams = config.data.has("streams") && config.data.get<bool>("streams"),
+          .batch_tokens = batch_tokens};
 }
 
 }  // namespace
@@ -68,10 +76,12 @@ StepBatch DatasetBatches::load(int64_t number) const {
                                                   static_cast<double>(count)
                                             : count_loss_items_(loader_.dataset().batch(indices));
   }
+  const auto epoch = static_cast<double>(loader_.count_complete_epochs(number));
+  const auto number_in_epoch = number - static_cast<int64_t>(loader_.count_batches(epoch));
   return {.number = number,
           .slice = slice,
           .tensors = batch,
-          .preceding_token_count = number % loader_.batches_per_epoch() * loader_.dataset().info().length};
+          .preceding_token_count = number_in_epoch * loader_.dataset().info().length};
 }
 
 std::string DatasetBatches::describe_examples(int64_t number) const {
@@ -86,7 +96,8 @@ std::string DatasetBatches::compute_digest() const {
 }
 
 std::shared_ptr<const Dataset> open_training_set(const Config& config, const TaskEnvironment& environment) {
-  require_divisible_batch_size("data.batch_size", config.data.batch_size, environment.processes);
+  if (get_batch_tokens(config) == 0)
+    require_divisible_batch_size("data.batch_size", config.data.batch_size, environment.processes);
   check_evaluation_files(config);
   return make_split(config, "train",
                     {.data_dir = environment.data.data_dir, .use_random_windows = config.data.shuffle});

@@ -23,11 +23,9 @@ class DatasetBatches final : public BatchSource {
   int64_t count_examples() const override {
     return loader_.dataset().size() / loader_.dataset().examples_per_token();
   }
-  double count_batches(double epochs) const override {
-    return epochs * static_cast<double>(loader_.batches_per_epoch());
-  }
+  double count_batches(double epochs) const override { return loader_.count_batches(epochs); }
   int64_t count_complete_epochs(int64_t batches) const override {
-    return batches / loader_.batches_per_epoch();
+    return loader_.count_complete_epochs(batches);
   }
   void prefetch(int64_t first, int64_t end) override;
   StepBatch next(int64_t number) override;
@@ -45,7 +43,8 @@ class DatasetBatches final : public BatchSource {
 };
 
 // Returns the data set for training. Before, checks the files of the evaluation data, and throws ConfigError
-// if data.batch_size is not divisible by the number of processes.
+// if data.batch_size is not divisible by the number of processes, unless data.batch_tokens limits the
+// batches.
 std::shared_ptr<const Dataset> open_training_set(const Config& config, const TaskEnvironment& environment);
 
 // Returns a split of the data set in the config. `split` and `limit` are those of EvaluationOptions.

@@ -193,3 +193,85 @@ TEST_CASE("batches of streams continue the examples of the previous batch, equal
   CHECK(all.indices_at(3) == Indices{3, 7});
   CHECK(compute_stream_indices(2, 5, 0) == Indices{0, 1});
 }
+
+namespace {
+
+// A data set like Counting whose examples have different lengths.
+class Lengths final : public Counting {
+ public:
+  explicit Lengths(std::vector<int64_t> lengths)
+      : Counting(static_cast<int64_t>(lengths.size())), lengths_(std::move(lengths)) {}
+  std::vector<int64_t> lengths() const override { return lengths_; }
+
+ private:
+  std::vector<int64_t> lengths_;
+};
+
+std::shared_ptr<const Dataset> make_lengths(int64_t count) {
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < count; ++i) lengths.push_back(2 + i * 31 % 23);
+  return std::make_shared<Lengths>(lengths);
+}
+
+}  // namespace
+
+TEST_CASE("batches of tokens have a limited size, and every epoch has each example once") {
+  const auto set = make_lengths(97);
+  const std::vector<int64_t> lengths = set->lengths();
+  for (const int64_t batch_size : {0, 3}) {
+    const Loader loader(set, {.batch_size = batch_size, .seed = 2, .batch_tokens = 100});
+    int64_t step = 0;
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      const auto end = static_cast<int64_t>(loader.count_batches(static_cast<double>(epoch + 1)));
+      std::multiset<int64_t> seen;
+      for (; step < end; ++step) {
+        CHECK(loader.count_complete_epochs(step) == epoch);
+        const std::vector<int64_t> indices = loader.indices_at(step);
+        int64_t longest = 0;
+        for (const int64_t i : indices) longest = std::max(longest, lengths[static_cast<size_t>(i)]);
+        CHECK(longest * static_cast<int64_t>(indices.size()) <= 100);
+        if (batch_size > 0) CHECK(static_cast<int64_t>(indices.size()) <= batch_size);
+        seen.insert(indices.begin(), indices.end());
+      }
+      CHECK(seen.size() == 97);
+      CHECK(std::set<int64_t>(seen.begin(), seen.end()).size() == 97);
+    }
+  }
+}
+
+TEST_CASE("a batch of tokens depends on its step only, also in several threads") {
+  const LoaderOptions options{.batch_size = 0, .seed = 5, .batch_tokens = 60};
+  const Loader straight(make_lengths(80), options), resumed(make_lengths(80), options);
+  std::vector<std::vector<int64_t>> expected;
+  for (int64_t step = 0; step < 120; ++step) expected.push_back(straight.indices_at(step));
+  CHECK(straight.count_complete_epochs(119) >= 3);
+  CHECK(resumed.indices_at(117) == expected[117]);
+  std::atomic<int> wrong{0};
+  {
+    std::vector<std::jthread> threads;
+    for (int id = 0; id < 4; ++id)
+      threads.emplace_back([&, id] {
+        for (int64_t i = 0; i < 120; ++i) {
+          const int64_t step = i * (2 * id + 1) % 120;
+          wrong += resumed.indices_at(step) != expected[static_cast<size_t>(step)];
+        }
+      });
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("batches of tokens without shuffling are sorted by length, and a longer example stands alone") {
+  const auto set = std::make_shared<Lengths>(std::vector<int64_t>{4, 30, 2, 3});
+  const Loader loader(set, {.batch_size = 0, .shuffle = false, .batch_tokens = 12});
+  CHECK(loader.count_batches(1) == 2);
+  CHECK(loader.indices_at(0) == std::vector<int64_t>{2, 3, 0});
+  CHECK(loader.indices_at(1) == std::vector<int64_t>{1});
+  CHECK(loader.indices_at(2) == loader.indices_at(0));
+  CHECK(loader.count_batches(1.5) == 3);
+  CHECK_THROWS_AS(loader.batches_per_epoch(), ShapeError);
+  // Without lengths, all examples are equally long.
+  const Loader equal = counting_loader(10, {.batch_size = 0, .shuffle = false, .batch_tokens = 4});
+  CHECK(equal.indices_at(1) == std::vector<int64_t>{4, 5, 6, 7});
+  CHECK(message_of<ConfigError>([&] { Loader(set, {.batch_size = -1, .batch_tokens = 4}); }) ==
+        "LoaderOptions::batch_size: expected at least 0, got -1");
+}

@@ -13,6 +13,7 @@
 #include "core/base/frames.h"
 #include "core/threads/threads.h"
 #include "data/audio/audio.h"
+#include "data/batches/bucket_plan.h"
 #include "tests/data/stand_ins.h"
 #include "tests/support/random.h"
 
@@ -45,14 +46,6 @@ SpeechDatasetOptions options_8k() {
 }
 
 const PhoneTable kPhones({"a", "b"});
-
-std::vector<int64_t> random_lengths(int64_t count) {
-  std::vector<int64_t> lengths;
-  for (int64_t i = 0; i < count; ++i)
-    lengths.push_back(
-        20 + static_cast<int64_t>(RandomStream(3, "lengths").uniform_below(static_cast<uint64_t>(i), 800)));
-  return lengths;
-}
 
 }  // namespace
 
@@ -412,33 +405,6 @@ TEST_CASE("batches do not depend on threads, and masks depend on the stream and 
   CHECK(max_difference(results[0], results[2]) == 0);
 }
 
-TEST_CASE("plans of batches respect max_frames, contain every utterance once and differ between epochs") {
-  const std::vector<int64_t> lengths = random_lengths(1000);
-  const BatchPlanOptions options{.max_frames = 4000, .seed = 5};
-  const auto first = plan_batches(lengths, options, 0);
-  CHECK(first == plan_batches(lengths, options, 0));
-  CHECK(first != plan_batches(lengths, options, 1));
-  CHECK(first != plan_batches(lengths, {.max_frames = 4000, .seed = 6}, 0));
-  std::vector<int> seen(1000, 0);
-  for (const auto& batch : first) {
-    int64_t longest = 0;
-    for (const int64_t i : batch) {
-      ++seen[static_cast<size_t>(i)];
-      longest = std::max(longest, lengths[static_cast<size_t>(i)]);
-    }
-    CHECK(longest * static_cast<int64_t>(batch.size()) <= 4000);
-  }
-  CHECK(seen == std::vector<int>(1000, 1));
-  CHECK(compute_padding_share(lengths, first) < 0.06);
-  const auto small = plan_batches(lengths, {.max_frames = 100, .max_utterances = 2}, 0);
-  CHECK(std::all_of(small.begin(), small.end(), [](const auto& batch) { return batch.size() <= 2; }));
-  const auto sorted = plan_batches(lengths, {.max_frames = 4000, .shuffle = false}, 3);
-  CHECK(lengths[static_cast<size_t>(sorted.front()[0])] <=
-        lengths[static_cast<size_t>(sorted.back().back())]);
-  CHECK(plan_batches({}, options, 0).empty());
-  CHECK_THROWS_AS(plan_batches(lengths, {.max_frames = 0}, 0), ConfigError);
-}
-
 namespace {
 
 // Checks that AN4 and the training split of the spoken digits have no utterances with faults. Utterances that
@@ -457,7 +423,7 @@ void check_corpora(const std::filesystem::path& data) {
     CHECK(set.size() + static_cast<int64_t>(set.report().too_short_ids.size()) ==
           static_cast<int64_t>(corpus.utterances.size()));
     const auto lengths = set.frame_counts();
-    const auto batches = plan_batches(lengths, {.max_frames = 8000}, 0);
+    const auto batches = plan_batches(lengths, {.max_batch_length = 8000}, 0);
     MESSAGE(corpus.name << ": " << set.size() << " utterances, " << set.report().frame_count << " frames, "
                         << set.report().label_count << " labels of " << set.phone_table().class_count() - 1
                         << " phones, " << set.report().too_short_ids.size() << " too short; "

@@ -13,9 +13,9 @@
 namespace tapeformer {
 namespace {
 
-BatchPlanOptions make_plan_options(const Config& config) {
-  return {.max_frames = get_speech_options(config).max_frames,
-          .max_utterances = config.data.batch_size,
+BucketPlanOptions make_plan_options(const Config& config) {
+  return {.max_batch_length = get_speech_options(config).max_frames,
+          .max_examples = config.data.batch_size,
           .shuffle = config.data.shuffle,
           .seed = static_cast<uint64_t>(config.run.seed)};
 }
@@ -49,7 +49,7 @@ SpeechBatches::SpeechBatches(const Config& config, SpeechPart part, std::shared_
 
 void SpeechBatches::prefetch(int64_t first, int64_t end) {
   // The thread needs a separate plan, because a plan caches epochs and is not thread-safe.
-  const auto plan = std::make_shared<const SpeechBatchPlan>(plan_);
+  const auto plan = std::make_shared<const BucketPlan>(plan_);
   queue_ = std::make_unique<PrefetchQueue<StepBatch>>(
       [this, plan](int64_t number) { return load(*plan, number); }, first, end);
 }
@@ -71,7 +71,7 @@ std::string SpeechBatches::compute_digest() const {
   return describe_digest(part_);
 }
 
-StepBatch SpeechBatches::load(const SpeechBatchPlan& plan, int64_t number) const {
+StepBatch SpeechBatches::load(const BucketPlan& plan, int64_t number) const {
   const RandomStream stream(seed_, "spec_augment", static_cast<uint64_t>(number));
   const std::vector<int64_t> indices = indices_at(plan, number);
   const auto count = static_cast<int64_t>(indices.size());
@@ -90,9 +90,9 @@ StepBatch SpeechBatches::load(const SpeechBatchPlan& plan, int64_t number) const
   return {.number = number, .slice = slice, .tensors = batch};
 }
 
-std::vector<int64_t> SpeechBatches::indices_at(const SpeechBatchPlan& plan, int64_t number) const {
+std::vector<int64_t> SpeechBatches::indices_at(const BucketPlan& plan, int64_t number) const {
   std::vector<int64_t> indices;
-  for (const int64_t index : plan.list_utterances(number))
+  for (const int64_t index : plan.list_examples(number))
     indices.push_back(part_.usable_indices[static_cast<size_t>(index)]);
   return indices;
 }

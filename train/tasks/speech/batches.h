@@ -4,10 +4,10 @@
 #include <memory>
 #include <optional>
 
+#include "data/batches/bucket_plan.h"
 #include "data/batches/prefetch.h"
 #include "train/distributed/communicator.h"
 #include "train/tasks/speech/data.h"
-#include "train/tasks/speech/plan.h"
 #include "train/tasks/step_batch.h"
 
 namespace tapeformer {
@@ -31,13 +31,13 @@ class SpeechBatches final : public BatchSource {
  private:
   // Loads the slice of a batch that belongs to this process, padded to the longest utterance of the whole
   // batch.
-  StepBatch load(const SpeechBatchPlan& plan, int64_t number) const;
-  std::vector<int64_t> indices_at(const SpeechBatchPlan& plan, int64_t number) const;
+  StepBatch load(const BucketPlan& plan, int64_t number) const;
+  std::vector<int64_t> indices_at(const BucketPlan& plan, int64_t number) const;
 
   SpeechPart part_;
   std::shared_ptr<const SpeechModel> model_;  // shared with the task, which may be destroyed first
   Communicator& communicator_;
-  SpeechBatchPlan plan_;
+  BucketPlan plan_;
   std::optional<SpecAugmentOptions> augment_;
   uint64_t seed_;
   // Declared last, so that the thread of the queue ends before the members that it uses are destroyed.

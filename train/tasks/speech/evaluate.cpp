@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "core/base/errors.h"
+#include "data/batches/bucket_plan.h"
 #include "data/sets/catalogue.h"
 #include "train/distributed/gather.h"
 #include "train/tasks/speech/features.h"
@@ -112,7 +113,7 @@ SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
   const SpeechDataset& set = *part.dataset;
   const auto batches = plan_batches(
       part.frame_counts(),
-      {.max_frames = options.max_frames, .max_utterances = options.max_batch_size, .shuffle = false}, 0);
+      {.max_batch_length = options.max_frames, .max_examples = options.max_batch_size, .shuffle = false}, 0);
   const LossSums losses(batches.size());
   LabelsOfUtterances decoded;
   const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());

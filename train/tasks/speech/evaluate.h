@@ -17,7 +17,7 @@ namespace tapeformer {
 
 struct SpeechEvaluationOptions {
   int64_t beam_size = 0;           // number of prefixes in a beam search; 0: greedy decoding
-  int64_t max_frames = 20000;      // BatchPlanOptions::max_frames of the evaluation batches
+  int64_t max_frames = 20000;      // BucketPlanOptions::max_batch_length of the evaluation batches
   int64_t max_batch_size = 0;      // maximum number of utterances in a batch; 0: no limit
   bool fold_timit_phones = false;  // whether to map the phones to the 39 TIMIT phones before scoring
 };

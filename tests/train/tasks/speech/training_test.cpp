@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <tuple>
 
 #include "tests/train/quiet_training.h"
@@ -13,7 +12,6 @@
 #include "train/loop/trainer.h"
 #include "train/tasks/registry/load_task.h"
 #include "train/tasks/speech/evaluate.h"
-#include "train/tasks/speech/plan.h"
 #include "train/tasks/speech/task.h"
 
 using namespace tapeformer;
@@ -101,31 +99,6 @@ TEST_CASE("speech: an interrupted run continues exactly, also within an epoch") 
                  "the phones or the statistics of the training data differ"));
   config.data.options.set("deltas", 2);
   CHECK(contains(message_of<ConfigError>([&] { train(config, dir / "cut", true); }), "data.deltas = 2"));
-}
-
-TEST_CASE("speech: each epoch has each utterance once, also if epochs differ in their number of batches") {
-  std::vector<int64_t> frames;
-  for (int64_t i = 0; i < 57; ++i) frames.push_back(20 + i * 37 % 61);
-  const SpeechBatchPlan plan(frames, {.max_frames = 200, .max_utterances = 5, .shuffle = true, .seed = 4});
-  int64_t step = 0;
-  for (int64_t epoch = 0; epoch < 4; ++epoch) {
-    CHECK(plan.count_complete_epochs(step) == epoch);
-    std::vector<int64_t> seen;
-    const auto end = static_cast<int64_t>(plan.count_batches(static_cast<double>(epoch + 1)));
-    for (; step < end; ++step) {
-      CHECK(plan.count_complete_epochs(step) == epoch);
-      const auto batch = plan.list_utterances(step);
-      CHECK(batch.size() <= 5);
-      seen.insert(seen.end(), batch.begin(), batch.end());
-    }
-    std::sort(seen.begin(), seen.end());
-    std::vector<int64_t> all(frames.size());
-    std::iota(all.begin(), all.end(), 0);
-    CHECK(seen == all);
-  }
-  const SpeechBatchPlan again(frames, {.max_frames = 200, .max_utterances = 5, .shuffle = true, .seed = 4});
-  CHECK(again.list_utterances(step - 1) ==
-        plan.list_utterances(step - 1));  // a step does not depend on calls for earlier steps
 }
 
 TEST_CASE("speech: all utterances of a speaker are in the same split") {

@@ -1,0 +1,54 @@
+#include "data/files/compressed.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+
+#include <new>
+
+#include "core/base/errors.h"
+#include "data/files/file.h"
+
+namespace tapeformer {
+
+bool is_compressed_start(std::string_view start) {
+  constexpr std::string_view kXz("\xFD\x37zXZ\0", 6), kZstd("\x28\xB5\x2F\xFD", 4);
+  // The level of compression stands between the mark of bzip2 and the mark of its first block or of its end.
+  constexpr std::string_view kBzip2("BZh"), kBlock("1AY&SY"), kEnd("\x17\x72\x45\x38\x50\x90");
+  if (start.starts_with(kXz) || start.starts_with(kZstd)) return true;
+  return start.size() >= 10 && start.starts_with(kBzip2) &&
+         (start.substr(4).starts_with(kBlock) || start.substr(4).starts_with(kEnd));
+}
+
+CompressedReader::CompressedReader(const std::filesystem::path& path)
+    : file_(open_data_file(path)), name_(path.string()), archive_(archive_read_new(), archive_read_free) {
+  constexpr size_t kInputBytes = size_t{1} << 16;
+  if (!archive_) throw std::bad_alloc();
+  archive_read_support_filter_xz(archive_.get());
+  archive_read_support_filter_bzip2(archive_.get());
+  archive_read_support_filter_zstd(archive_.get());
+  archive_read_support_format_raw(archive_.get());
+  archive_read_support_format_empty(archive_.get());
+  archive_entry* entry = nullptr;
+  if (archive_read_open_fd(archive_.get(), file_.descriptor(), kInputBytes) != ARCHIVE_OK) fail();
+  const int status = archive_read_next_header(archive_.get(), &entry);
+  ended_ = status == ARCHIVE_EOF;
+  if (!ended_ && status != ARCHIVE_OK) fail();
+}
+
+void CompressedReader::fail() const {
+  const char* const problem = archive_error_string(archive_.get());
+  throw DataError(name_ + ": cannot be unpacked: " + (problem ? problem : "damaged"));
+}
+
+size_t CompressedReader::read(uint8_t* out, size_t count) {
+  size_t done = 0;
+  while (done < count && !ended_) {
+    const la_ssize_t part = archive_read_data(archive_.get(), out + done, count - done);
+    if (part < 0) fail();
+    ended_ = part == 0;
+    done += static_cast<size_t>(part);
+  }
+  return done;
+}
+
+}  // namespace tapeformer
