@@ -284,18 +284,14 @@ double compute_length_penalty(int64_t tokens, double alpha) {
 
 std::vector<std::vector<TranslationHypothesis>> translate(const TranslationModel& model, const Tensor& source,
                                                           const Tensor& lengths,
-                                                          const BeamSearchOptions& options,
-                                                          const std::function<void()>& on_step) {
+                                                          const BeamSearchOptions& options) {
   check(options.beam_size >= 1 && options.hypotheses >= 1 && options.hypotheses <= options.beam_size,
         "translate", "a beam of ", options.beam_size, " has no ", options.hypotheses, " hypotheses");
   check(source.rank() == 2 && lengths.shape() == Shape{source.size(0)}, "translate", "source ",
         source.shape(), " and lengths ", lengths.shape(), " do not match");
   if (source.size(0) == 0) return {};
   TranslationSearch search(model, source, lengths, options);
-  while (!search.is_done()) {
-    if (on_step) on_step();
-    search.step();
-  }
+  while (!search.is_done()) search.step();
   return search.take_results();
 }
 

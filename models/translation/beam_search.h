@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "models/translation/model.h"
@@ -34,10 +33,9 @@ double compute_length_penalty(int64_t tokens, double alpha);
 // the beam_size most probable unfinished hypotheses and the beam_size finished ones with the highest scores,
 // until no unfinished hypothesis can have a higher score than the worst finished one. Without a finished
 // hypothesis at the maximum length, returns unfinished ones. A result depends only on the sentence, up to
-// rounding. Calls `on_step`, if given, before each step; it can throw to stop.
+// rounding.
 std::vector<std::vector<TranslationHypothesis>> translate(const TranslationModel& model, const Tensor& source,
                                                           const Tensor& lengths,
-                                                          const BeamSearchOptions& options,
-                                                          const std::function<void()>& on_step = {});
+                                                          const BeamSearchOptions& options);
 
 }  // namespace tapeformer

@@ -12,6 +12,7 @@ const std::vector<Command>& list_commands() {
       {"bleu", "HYPOTHESIS REFERENCE...", "prints BLEU and chrF2 of translations", run_bleu},
       {"complete", "RUN", "completes test images from their first part", run_complete},
       {"transcribe", "RUN FILE...", "prints the phones of audio files", run_transcribe},
+      {"translate", "RUN [FILE]", "translates the lines of a text", run_translate},
       {"bench", "NAME", "runs a benchmark; \"bench list\" prints their names", run_bench, true},
       {"reproduce", "NAME",
        "reproduces a table or a figure of a paper; \"reproduce list\" prints their names", run_reproduce,

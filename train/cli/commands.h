@@ -32,6 +32,7 @@ int run_reproduce(const Arguments& arguments);
 int run_score(const Arguments& arguments);
 int run_test_attention(const Arguments& arguments);
 int run_transcribe(const Arguments& arguments);
+int run_translate(const Arguments& arguments);
 int run_train(const Arguments& arguments);
 
 }  // namespace tapeformer

@@ -49,9 +49,16 @@ std::vector<OptionSpec> make_eval_options() {
            .default_text = "data.eval_context"},
           {.name = "beam",
            .default_value = int64_t{0},
-           .help = "speech: prefixes of a beam search; 0: the most probable class of each frame",
+           .help = "speech: prefixes of a beam search; translations: its hypotheses; 0: the most probable "
+                   "class of each frame, or token",
            .min = 0,
-           .max = 10000},
+           .max = 10000,
+           .default_text = "0; translations: 4"},
+          {.name = "length-penalty",
+           .default_value = 0.6,
+           .help = "translations: alpha of the length penalty; see \"translate\"",
+           .min = 0,
+           .max = 10},
           {.name = "trn",
            .default_value = std::string(),
            .help = "speech: output folder for ref.trn and hyp.trn, the input of sclite"},
@@ -69,19 +76,27 @@ std::vector<OptionSpec> make_eval_options() {
 // Throws ConfigError if the command line has an option of other models than that of the task.
 void check_options(const Task& task, const CommandLine& line) {
   if (is_given(line, "context")) require_subject(task, {ModelSubject::text}, "--context");
-  for (const std::string option : {"trn", "alignments", "beam", "confusions"})
+  if (is_given(line, "beam"))
+    require_subject(task, {ModelSubject::speech, ModelSubject::translations}, "--beam");
+  if (is_given(line, "length-penalty"))
+    require_subject(task, {ModelSubject::translations}, "--length-penalty");
+  for (const std::string option : {"trn", "alignments", "confusions"})
     if (is_given(line, option)) require_subject(task, {ModelSubject::speech}, "--" + option);
 }
 
-EvaluationOptions make_evaluation_options(const CommandLine& line) {
+EvaluationOptions make_evaluation_options(const Task& task, const CommandLine& line) {
+  constexpr int64_t kTranslationBeam = 4;
   const OptionValues& options = line.options;
-  return {.split = options.get<std::string>("split"),
-          .limit = options.get<int64_t>("limit"),
-          .batch_size = options.get<int64_t>("batch"),
-          .seed = static_cast<uint64_t>(line.common_options.seed.value_or(0)),
-          .context = options.get<std::string>("context"),
-          .beam_size = options.get<int64_t>("beam"),
-          .confusion_count = options.get<int64_t>("confusions")};
+  const bool translates = task.subject() == ModelSubject::translations;
+  return {
+      .split = options.get<std::string>("split"),
+      .limit = options.get<int64_t>("limit"),
+      .batch_size = options.get<int64_t>("batch"),
+      .seed = static_cast<uint64_t>(line.common_options.seed.value_or(0)),
+      .context = options.get<std::string>("context"),
+      .beam_size = translates && !is_given(line, "beam") ? kTranslationBeam : options.get<int64_t>("beam"),
+      .length_penalty = options.get<double>("length-penalty"),
+      .confusion_count = options.get<int64_t>("confusions")};
 }
 
 // Makes the folder in --trn. Throws ConfigError if --trn or --alignments would replace an input.
@@ -139,7 +154,7 @@ int run_eval(const Arguments& arguments) {
   const auto line = parse_command(
       {.name = "eval",
        .summary = "Evaluates a trained model without dropout: nats and bits per predicted byte, character or "
-                  "symbol, or the phone error rate.",
+                  "symbol, the phone error rate, or BLEU.",
        .positionals = {make_run_argument()},
        .options = make_eval_options(),
        .details = "--seed selects the random numbers that some attention kinds draw in evaluations: " +
@@ -151,7 +166,7 @@ int run_eval(const Arguments& arguments) {
   const LoadedTask loaded = load_task(*line, ConfigPurpose::evaluation);
   check_options(*loaded.task, *line);
   if (line->options.get<std::string>("dtype") == "float64") convert_to_float64(*loaded.task);
-  const auto evaluator = loaded.task->open_evaluation(make_evaluation_options(*line));
+  const auto evaluator = loaded.task->open_evaluation(make_evaluation_options(*loaded.task, *line));
   prepare_output_files(loaded, *evaluator, *line);
   const TaskEvaluation result = evaluator->evaluate();
   write_output_files(result.utterances, *line);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "data/files/checksum.h"
+#include "ops/view.h"
 #include "train/build.h"
 #include "train/distributed/gather.h"
 
@@ -40,6 +41,14 @@ LoaderOptions make_loader_options(const Config& config) {
           .batch_tokens = batch_tokens};
 }
 
+// Returns examples [first, last) of a batch.
+Batch slice_batch(Batch batch, int64_t first, int64_t last) {
+  for (Tensor* const tensor : {&batch.tokens, &batch.mask, &batch.lengths, &batch.labels, &batch.elements,
+                               &batch.targets, &batch.token_targets, &batch.source, &batch.source_lengths})
+    if (tensor->defined()) *tensor = contiguous(slice(*tensor, 0, first, last));
+  return batch;
+}
+
 }  // namespace
 
 DatasetBatches::DatasetBatches(const Config& config, std::shared_ptr<const Dataset> dataset,
@@ -63,8 +72,11 @@ StepBatch DatasetBatches::load(int64_t number) const {
   const std::vector<int64_t> indices = loader_.indices_at(number);
   const auto count = static_cast<int64_t>(indices.size());
   const auto [first, last] = compute_slice_range(count, communicator_.rank(), communicator_.size());
-  const Batch batch = loader_.dataset().batch(
-      std::span(indices).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first)));
+  // Sentences of a slice are padded as in the whole batch, because dropout masks depend on the padding.
+  const Batch batch = loader_.options().batch_tokens > 0
+                          ? slice_batch(loader_.dataset().batch(indices), first, last)
+                          : loader_.dataset().batch(std::span(indices).subspan(
+                                static_cast<size_t>(first), static_cast<size_t>(last - first)));
   BatchSlice slice{.first_example = first, .example_count = last - first};
   slice.loss_divisor = count_loss_items_(batch);
   slice.batch_loss_divisor = slice.loss_divisor;

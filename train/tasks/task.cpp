@@ -21,6 +21,8 @@ std::string describe(ModelSubject subject) {
       return "sets";
     case ModelSubject::speech:
       return "speech";
+    case ModelSubject::translations:
+      return "translations";
   }
   return "";
 }
@@ -33,8 +35,9 @@ std::pair<int64_t, int64_t> compute_slice_range(int64_t count, int rank, int siz
 
 std::unique_ptr<Evaluator> Task::open_evaluation(const EvaluationOptions& options) const {
   if (!options.context.empty()) require_subject(*this, {ModelSubject::text}, "a context of evaluations");
-  if (options.beam_size > 0 || options.confusion_count > 0)
-    require_subject(*this, {ModelSubject::speech}, "a beam search or a list of confusions");
+  if (options.beam_size > 0)
+    require_subject(*this, {ModelSubject::speech, ModelSubject::translations}, "a beam search");
+  if (options.confusion_count > 0) require_subject(*this, {ModelSubject::speech}, "a list of confusions");
   return make_evaluator(options);
 }
 

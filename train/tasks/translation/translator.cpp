@@ -55,14 +55,32 @@ TranslatedText Translator::decode(const TranslationHypothesis& hypothesis) const
           .is_complete = hypothesis.is_complete};
 }
 
+std::vector<int32_t> Translator::encode(std::string_view line) {
+  std::vector<int32_t> all;
+  while (true) {
+    size_t offset = 0;
+    try {
+      const std::vector<int32_t> tokens = tokenizer_->encode(line);
+      all.insert(all.end(), tokens.begin(), tokens.end());
+      return all;
+    } catch (const EncodingError& error) {
+      offset = error.offset;
+    }
+    const std::vector<int32_t> tokens = tokenizer_->encode(line.substr(0, offset));
+    all.insert(all.end(), tokens.begin(), tokens.end());
+    line.remove_prefix(offset);
+    line.remove_prefix(std::max<size_t>(decode_first_utf8_character(line).bytes, 1));
+    ++left_out_count_;
+  }
+}
+
 std::vector<std::vector<TranslatedText>> Translator::translate(
-    const std::vector<std::string>& lines, const std::function<void(int64_t)>& on_progress,
-    const StopCheck& stop) {
+    const std::vector<std::string>& lines, const std::function<void(int64_t)>& on_progress) {
   const auto longest = static_cast<size_t>(model_.options().max_length) - 1;
   std::vector<std::vector<int32_t>> sentences;
   std::vector<int64_t> sizes, numbers;  // of the lines that have tokens
   for (const std::string& line : lines) {
-    sentences.push_back(tokenizer_->encode(line));
+    sentences.push_back(encode(line));
     if (sentences.back().size() > longest) {
       sentences.back().resize(longest);
       ++cut_count_;
@@ -78,8 +96,7 @@ std::vector<std::vector<TranslatedText>> Translator::translate(
     std::vector<int64_t> indices;
     for (const int64_t i : batch) indices.push_back(numbers[static_cast<size_t>(i)]);
     const auto [source, lengths] = make_source(sentences, indices, model_.end_token());
-    const auto hypotheses =
-        tapeformer::translate(model_, source, lengths, options_.search, [&] { throw_if_stopped(stop); });
+    const auto hypotheses = tapeformer::translate(model_, source, lengths, options_.search);
     for (size_t row = 0; row < indices.size(); ++row) {
       auto& result = results[static_cast<size_t>(indices[row])];
       result.clear();

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/text/tokenizer.h"
 #include "models/translation/beam_search.h"
-#include "train/signals.h"
 
 namespace tapeformer {
 
@@ -33,20 +34,21 @@ class Translator {
 
   // Returns the hypotheses of each line in the order of the lines, the best first. Decodes lines of similar
   // lengths together. A line without tokens has one empty hypothesis. Lines that are longer than the model
-  // takes are cut, and count_cut_lines() counts them. Calls `on_progress` with the number of finished lines
-  // after each batch. Throws EncodingError for invalid UTF-8, and StoppedError if `stop` returns true.
+  // takes are cut, and characters that the tokenizer lacks are left out; both are counted. Calls
+  // `on_progress` with the number of finished lines after each batch.
   std::vector<std::vector<TranslatedText>> translate(const std::vector<std::string>& lines,
-                                                     const std::function<void(int64_t)>& on_progress = {},
-                                                     const StopCheck& stop = {});
+                                                     const std::function<void(int64_t)>& on_progress = {});
   int64_t count_cut_lines() const { return cut_count_; }
+  int64_t count_left_out_characters() const { return left_out_count_; }
 
  private:
+  std::vector<int32_t> encode(std::string_view line);
   TranslatedText decode(const TranslationHypothesis& hypothesis) const;
 
   const TranslationModel& model_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   TranslatorOptions options_;
-  int64_t cut_count_ = 0;
+  int64_t cut_count_ = 0, left_out_count_ = 0;
 };
 
 // Returns the text of the tokens as one line of UTF-8: line ends and spaces at the ends are removed, and

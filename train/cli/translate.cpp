@@ -1,0 +1,223 @@
+// The command "tapeformer translate": translates the lines of a text.
+#include <unistd.h>
+
+#include <iostream>
+
+#include "core/base/errors.h"
+#include "core/system/log.h"
+#include "core/system/printable.h"
+#include "data/files/text_encoding.h"
+#include "data/files/text_lines.h"
+#include "data/translation/sentence_pairs.h"
+#include "train/cli/commands.h"
+#include "train/cli/run_options.h"
+#include "train/loop/progress.h"
+#include "train/tasks/translation/task.h"
+#include "train/tasks/translation/translator.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr char kStandardInput[] = "-";
+// Number of lines that are read before they are translated. Lines of similar lengths are decoded together.
+constexpr size_t kBlockLines = 10'000;
+constexpr size_t kMaxLineBytes = size_t{1} << 20;
+
+// The lines of a file or of standard input, without line ends.
+class LineInput {
+ public:
+  explicit LineInput(const std::string& path) : name_(path == kStandardInput ? "standard input" : path) {
+    if (path != kStandardInput) file_ = std::make_unique<SentenceFile>(path);
+  }
+  // Returns the next lines: at most kBlockLines, or one line of a terminal. The result is empty at the end.
+  std::vector<std::string> next() {
+    const size_t count = !file_ && isatty(STDIN_FILENO) != 0 ? 1 : kBlockLines;
+    std::vector<std::string> lines;
+    for (std::string line; lines.size() < count && read(line);) lines.push_back(std::move(line));
+    return lines;
+  }
+
+ private:
+  bool read(std::string& line) {
+    if (file_) {
+      if (number_ >= file_->size()) return false;
+      line = file_->line(number_++);
+      return true;
+    }
+    if (!std::getline(std::cin, line)) {
+      if (std::cin.bad()) throw DataError("cannot read standard input");
+      return false;
+    }
+    if (number_++ == 0)
+      if (const TextEncoding encoding = detect_text_encoding(line); !encoding.is_utf8())
+        throw DataError(name_ + ": " + describe_encoding_problem(encoding, name_));
+    if (number_ == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
+    if (line.ends_with('\r')) line.pop_back();
+    const std::string location = concat_text(name_, ":", number_);
+    if (line.size() > kMaxLineBytes)
+      throw DataError(
+          concat_text(location, ": the line has ", line.size(), " bytes, expected at most ", kMaxLineBytes));
+    require_utf8(line, location);
+    return true;
+  }
+
+  std::string name_;
+  std::unique_ptr<SentenceFile> file_;
+  int64_t number_ = 0;  // of lines read
+};
+
+// Prints translations.
+class TranslationPrinter {
+ public:
+  TranslationPrinter(bool n_best, bool scores, bool json) : n_best_(n_best), scores_(scores), json_(json) {}
+
+  void print(const std::vector<std::vector<TranslatedText>>& translations) {
+    std::string block;
+    for (const auto& hypotheses : translations) {
+      if (json_)
+        add_row(hypotheses);
+      else
+        for (const TranslatedText& one : hypotheses) block += format(one);
+      ++number_;
+    }
+    if (!json_) print_text(block);
+  }
+  Report report() const { return Report().add("lines", number_).add("translations", rows_); }
+
+ private:
+  // A line of the n-best format of Marian and Moses, or a translation with or without its score.
+  std::string format(const TranslatedText& one) const {
+    const std::string text = escape_line(one.text);
+    char numbers[96];
+    if (n_best_) {
+      std::snprintf(numbers, sizeof numbers, " ||| F0= %.6f ||| %.6f\n", one.log_probability, one.score);
+      return concat_text(number_, " ||| ", text, numbers);
+    }
+    if (!scores_) return text + "\n";
+    std::snprintf(numbers, sizeof numbers, "%.4f\t%.4f\t", one.score, one.log_probability);
+    return numbers + text + "\n";
+  }
+  void add_row(const std::vector<TranslatedText>& hypotheses) {
+    std::vector<Report> rows;
+    for (const TranslatedText& one : hypotheses)
+      rows.push_back(Report()
+                         .add("text", one.text)
+                         .add("score", one.score)
+                         .add("log_probability", one.log_probability)
+                         .add("tokens", one.token_count)
+                         .add("complete", one.is_complete));
+    rows_.push_back(Report().add("line", number_).add("hypotheses", rows));
+  }
+
+  bool n_best_, scores_, json_;
+  int64_t number_ = 0;  // of lines printed; Marian counts from 0
+  std::vector<Report> rows_;
+};
+
+CommandSpec make_translate_spec() {
+  return {
+      .name = "translate",
+      .summary = "Translates each line of a text.",
+      .positionals = {make_run_argument(),
+                      {.name = "FILE",
+                       .help = "a text, plain or compressed; -, the default: standard input",
+                       .is_required = false}},
+      .options = {make_checkpoint_option(),
+                  {.name = "beam",
+                   .default_value = int64_t{4},
+                   .help = "hypotheses of the beam search",
+                   .min = 1,
+                   .max = 1000},
+                  {.name = "greedy", .default_value = false, .help = "the same as --beam 1"},
+                  {.name = "length-penalty",
+                   .default_value = 0.6,
+                   .help = "alpha of the length penalty ((5 + tokens) / 6)^alpha of GNMT, by which the "
+                           "log-probability of a hypothesis is divided",
+                   .min = 0,
+                   .max = 10},
+                  {.name = "n-best",
+                   .default_value = int64_t{0},
+                   .help = "print this number of hypotheses as \"LINE ||| TEXT ||| F0= LOG-PROBABILITY ||| "
+                           "SCORE\", where LINE counts from 0; 0: only the best text",
+                   .min = 0,
+                   .max = 1000},
+                  {.name = "max-length",
+                   .default_value = int64_t{0},
+                   .help = "maximum number of tokens of a translation, with the end token; 0: those of the "
+                           "source and 50",
+                   .min = 0,
+                   .max = 1 << 20},
+                  {.name = "batch-tokens",
+                   .default_value = int64_t{2048},
+                   .help = "number of source tokens that are decoded together, with padding",
+                   .min = 1,
+                   .max = 1 << 24},
+                  {.name = "scores",
+                   .default_value = false,
+                   .help = "print the score and the log-probability before each translation"}},
+      .details =
+          "Translations have the order of the lines, and an empty line has an empty translation. A\n"
+          "result does not depend on the other lines, up to rounding. Log-probabilities are in nats.",
+      .uses_config = true};
+}
+
+TranslatorOptions make_translator_options(const CommandLine& line) {
+  const OptionValues& o = line.options;
+  TranslatorOptions options;
+  options.search = {.beam_size = o.get<int64_t>("beam"),
+                    .length_penalty = o.get<double>("length-penalty"),
+                    .hypotheses = std::max<int64_t>(o.get<int64_t>("n-best"), 1),
+                    .max_length = o.get<int64_t>("max-length")};
+  options.batch_tokens = o.get<int64_t>("batch-tokens");
+  if (o.get<bool>("greedy")) {
+    if (is_given(line, "beam")) throw ConfigError("--greedy excludes --beam");
+    options.search.beam_size = 1;
+  }
+  if (options.search.hypotheses > options.search.beam_size)
+    throw ConfigError(concat_text("--n-best ", options.search.hypotheses, ": expected at most the beam, ",
+                                  options.search.beam_size));
+  if (is_given(line, "n-best") && o.get<bool>("scores"))
+    throw ConfigError("--scores is for single translations: the lines of --n-best have scores");
+  return options;
+}
+
+void warn_about_lines(const Translator& translator) {
+  if (translator.count_cut_lines() > 0)
+    log_warning(translator.count_cut_lines(),
+                " lines are longer than the model takes, and their ends are not translated");
+  if (translator.count_left_out_characters() > 0)
+    log_warning(translator.count_left_out_characters(),
+                " characters are not in the vocabulary and are left out");
+}
+
+}  // namespace
+
+int run_translate(const Arguments& arguments) {
+  const auto line = parse_command(make_translate_spec(), arguments);
+  if (!line) return 0;
+  const TranslatorOptions options = make_translator_options(*line);
+  LineInput input(line->positionals.size() > 1 ? line->positionals[1] : kStandardInput);
+  const LoadedTask run = load_task(*line, ConfigPurpose::generation);
+  require_subject(*run.task, {ModelSubject::translations}, "\"translate\"");
+  const auto& task = run.as<TranslationTask>();
+  Translator translator(task.model(), task.tokenizer(), options);
+  const CommonOptions& common = line->common_options;
+  TranslationPrinter printer(is_given(*line, "n-best") && line->options.get<int64_t>("n-best") > 0,
+                             line->options.get<bool>("scores"), common.json);
+  const bool shows_progress =
+      choose_progress_style(common.quiet) == ProgressStyle::terminal && isatty(STDOUT_FILENO) == 0;
+  int64_t before = 0;
+  const auto show = [&](int64_t finished) {
+    if (shows_progress) std::cerr << "\rtranslated " << before + finished << " lines" << std::flush;
+  };
+  for (auto lines = input.next(); !lines.empty(); lines = input.next()) {
+    printer.print(translator.translate(lines, show));
+    before += static_cast<int64_t>(lines.size());
+  }
+  if (shows_progress && before > 0) std::cerr << "\n";
+  warn_about_lines(translator);
+  if (common.json) print_report(printer.report().add("checkpoint", run.checkpoint_folder.string()), common);
+  return 0;
+}
+
+}  // namespace tapeformer
