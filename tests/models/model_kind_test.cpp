@@ -58,6 +58,6 @@ TEST_CASE("a contradiction between the options of a model names the option of it
   CHECK(problems[0].option == "norm");
   CHECK_THROWS_WITH_AS(find_model_kind("sequense"),
                        "unknown model type \"sequense\" (known: image, sequence, classification, set, "
-                       "speech); did you mean \"sequence\"?",
+                       "speech, translation); did you mean \"sequence\"?",
                        ConfigError);
 }

@@ -18,16 +18,16 @@
 namespace tapeformer {
 namespace {
 
-constexpr char kStandardInput[] = "-";
+constexpr char kStandardInputName[] = "-";
 // Number of lines that are read before they are translated. Lines of similar lengths are decoded together.
 constexpr size_t kBlockLines = 10'000;
-constexpr size_t kMaxLineBytes = size_t{1} << 20;
+constexpr size_t kMaxSentenceLineBytes = size_t{1} << 20;
 
 // The lines of a file or of standard input, without line ends.
 class LineInput {
  public:
-  explicit LineInput(const std::string& path) : name_(path == kStandardInput ? "standard input" : path) {
-    if (path != kStandardInput) file_ = std::make_unique<SentenceFile>(path);
+  explicit LineInput(const std::string& path) : name_(path == kStandardInputName ? "standard input" : path) {
+    if (path != kStandardInputName) file_ = std::make_unique<SentenceFile>(path);
   }
   // Returns the next lines: at most kBlockLines, or one line of a terminal. The result is empty at the end.
   std::vector<std::string> next() {
@@ -54,9 +54,9 @@ class LineInput {
     if (number_ == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
     if (line.ends_with('\r')) line.pop_back();
     const std::string location = concat_text(name_, ":", number_);
-    if (line.size() > kMaxLineBytes)
-      throw DataError(
-          concat_text(location, ": the line has ", line.size(), " bytes, expected at most ", kMaxLineBytes));
+    if (line.size() > kMaxSentenceLineBytes)
+      throw DataError(concat_text(location, ": the line has ", line.size(), " bytes, expected at most ",
+                                  kMaxSentenceLineBytes));
     require_utf8(line, location);
     return true;
   }
@@ -196,7 +196,7 @@ int run_translate(const Arguments& arguments) {
   const auto line = parse_command(make_translate_spec(), arguments);
   if (!line) return 0;
   const TranslatorOptions options = make_translator_options(*line);
-  LineInput input(line->positionals.size() > 1 ? line->positionals[1] : kStandardInput);
+  LineInput input(line->positionals.size() > 1 ? line->positionals[1] : kStandardInputName);
   const LoadedTask run = load_task(*line, ConfigPurpose::generation);
   require_subject(*run.task, {ModelSubject::translations}, "\"translate\"");
   const auto& task = run.as<TranslationTask>();

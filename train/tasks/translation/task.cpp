@@ -20,13 +20,13 @@ TaskEvaluation describe(const TranslationEvaluation& e, const BeamSearchOptions&
                         .metrics = {{"loss_nats", e.nats_per_token}},
                         .results = {{"nats_per_token", e.nats_per_token}},
                         .summary = concat_text(e.nats_per_token, " nats per token")};
-  Report signatures;
+  std::vector<std::string> signatures;
   for (size_t i = 0; i < e.scores.size(); ++i) {
     const CorpusScore& score = e.scores[i];
     result.results.emplace_back(kScoreNames[i], score.value);
     result.metrics.emplace_back(kScoreNames[i], score.value);
     result.headline += score.text + "  " + score.signature + "\n";
-    signatures.add(kScoreNames[i], score.signature);
+    signatures.push_back(score.signature);
   }
   result.summary += concat_text(", BLEU ", e.scores.front().value, ", chrF2 ", e.scores.back().value);
   result.metrics.emplace_back("examples", e.pair_count);
