@@ -7,6 +7,7 @@
 #include "core/options/part.h"
 #include "data/make_dataset.h"
 #include "data/speech/speech_options.h"
+#include "data/translation/translation_kind.h"
 
 namespace tapeformer {
 namespace {
@@ -40,7 +41,8 @@ const OptionTable<TextOptions>& text_table() {
     using O = TextOptions;
     options
         ->add("tokenizer", &O::tokenizer_name,
-              "bytes: any data; characters: the characters of a UTF-8 text; sentencepiece: pieces of words")
+              "bytes: any data; characters: the characters of a UTF-8 text; sentencepiece: pieces of words, "
+              "the default of translation")
         .use_for(OptionUse::model)
         .require_one_of({"bytes", "characters", "sentencepiece"});
     options
@@ -48,7 +50,9 @@ const OptionTable<TextOptions>& text_table() {
               "file of a SentencePiece model; empty: train a model from the text")
         .mark_as_path()
         .use_if({"tokenizer", {"sentencepiece"}});
-    options->add("vocabulary", &O::vocabulary, "tokens of a trained SentencePiece model")
+    options
+        ->add("vocabulary", &O::vocabulary,
+              "tokens of a trained SentencePiece model; translation: 4000 by default")
         .require_range(2, 65536)
         .use_if({"sentencepiece_model", {""}});
     options
@@ -71,7 +75,8 @@ const OptionTable<TextOptions>& text_table() {
     options->add("streams", &O::use_segments,
                  "divide the text into batch_size parts and read a segment of each part per batch, in order");
     add_split_options(
-        *options, "text: file, folder or pattern such as \"books/*.txt\", plain or gzip; pictures: folder");
+        *options,
+        "text: file, folder or pattern such as \"books/*.txt\", plain or compressed; pictures: folder");
     return options;
   }();
   return table;
@@ -94,7 +99,8 @@ const OptionTable<ImageFolderOptions>& image_folder_table() {
         .mark_as_path()
         .allow_change_on_resume();
     add_split_options(
-        *options, "text: file, folder or pattern such as \"books/*.txt\", plain or gzip; pictures: folder");
+        *options,
+        "text: file, folder or pattern such as \"books/*.txt\", plain or compressed; pictures: folder");
     return options;
   }();
   return table;
@@ -197,6 +203,7 @@ std::vector<OptionSpec> list_options(const CatalogueEntry& set) {
       return select_general_options(set.channels == 3
                                         ? std::vector<std::string>{"color", "downscale", "validation"}
                                         : std::vector<std::string>{"downscale", "validation"});
+    case DatasetType::translation:  // see make_translation_kind()
     case DatasetType::lexicon:
       break;
   }
@@ -312,7 +319,10 @@ Registry<DatasetKind>& dataset_registry() {
   static auto& registry = *[] {
     auto* const all = new Registry<DatasetKind>("data set", {});
     for (const CatalogueEntry& set : list_catalogue_entries())
-      if (set.type != DatasetType::lexicon) all->add(make_catalogue_kind(set));
+      if (set.type == DatasetType::translation)
+        all->add(make_translation_kind(set));
+      else if (set.type != DatasetType::lexicon)
+        all->add(make_catalogue_kind(set));
     return all;
   }();
   return registry;

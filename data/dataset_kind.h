@@ -22,8 +22,9 @@ struct DatasetRequest {
   std::string data_dir = {};    // folder of the data sets; empty: the default folders
   int64_t limit = 0;            // maximum number of examples, from the start of the split; 0: all
   uint64_t seed = 0;
-  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // for texts; if null, a new tokenizer is made
-  bool use_random_windows = false;                       // for texts; see TextOptions::use_random_windows
+  std::shared_ptr<const Tokenizer> tokenizer =
+      nullptr;                      // for texts and translation; if null, a new one is made
+  bool use_random_windows = false;  // for texts; see TextOptions::use_random_windows
 };
 
 struct DatasetKind {
@@ -39,7 +40,7 @@ struct DatasetKind {
   std::function<DatasetInfo(const OptionValues& options, const DatasetRequest& request)> get_info = nullptr;
   std::function<std::shared_ptr<const Dataset>(const OptionValues& options, const DatasetRequest& request)>
       make = nullptr;
-  // Returns a new tokenizer. Only for texts.
+  // Returns a new tokenizer. Only for texts and translation.
   std::function<std::shared_ptr<const Tokenizer>(const OptionValues& options, const DatasetRequest& request)>
       make_tokenizer = nullptr;
   // Returns whether training evaluates on the split "valid" instead of "test". Empty: on "test".

@@ -91,6 +91,9 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const Config& config, const std:
 
 void check_evaluation_files(const Config& config) {
   const DatasetKind& set = find_dataset_kind(config.data.dataset);
+  for (const std::string name : {"valid_source", "valid_target", "test_source", "test_target"})
+    if (config.data.has(name) && !config.data.get<std::string>(name).empty())
+      require_text_files(config.data.get<std::string>(name));
   if (!has_option(set.options, "valid_path")) return;
   for (const std::string split : {"valid", "test"}) {
     const auto [key, path] = find_split_path(config.data, split);
@@ -119,7 +122,7 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
       throw DataError(describe_encoding_error(error));
     }
   });
-  if (kind.type == DatasetType::text) return dataset;
+  if (kind.make_tokenizer) return dataset;  // its information depends on the options only
   const DatasetInfo expected = kind.get_info(options, request), &found = dataset->info();
   if (!(found == expected))
     throw DataError(concat_text(kind.name, " ", split, ": expected images of ", expected.height, " x ",

@@ -27,12 +27,14 @@ CompressedReader::CompressedReader(const std::filesystem::path& path)
   archive_read_support_filter_bzip2(archive_.get());
   archive_read_support_filter_zstd(archive_.get());
   archive_read_support_format_raw(archive_.get());
-  archive_read_support_format_empty(archive_.get());
   archive_entry* entry = nullptr;
   if (archive_read_open_fd(archive_.get(), file_.descriptor(), kInputBytes) != ARCHIVE_OK) fail();
-  const int status = archive_read_next_header(archive_.get(), &entry);
-  ended_ = status == ARCHIVE_EOF;
-  if (!ended_ && status != ARCHIVE_OK) fail();
+  // libarchive does not distinguish empty contents from a file that ends before its first bytes.
+  if (archive_read_next_header(archive_.get(), &entry) != ARCHIVE_OK)
+    throw DataError(name_ + ": cannot be unpacked: has no contents or is damaged");
+  // libarchive returns the bytes of the file if the file is too short for its format.
+  if (archive_filter_code(archive_.get(), 0) == ARCHIVE_FILTER_NONE)
+    throw DataError(name_ + ": cannot be unpacked: truncated");
 }
 
 void CompressedReader::fail() const {

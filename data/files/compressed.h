@@ -19,7 +19,8 @@ bool is_compressed_start(std::string_view start);
 
 class CompressedReader {
  public:
-  // Throws DataError with the path if the file cannot be opened or is damaged, as does read().
+  // Throws DataError with the path if the file cannot be opened, is damaged or has no contents. read() throws
+  // DataError if the file is damaged.
   explicit CompressedReader(const std::filesystem::path& path);
 
   // Reads up to `count` unpacked bytes. Returns the number of bytes read, which is less than `count` only at

@@ -40,6 +40,27 @@ constexpr std::array<CatalogueFile, 1> kText8Files{{
     {"text8", 100000000, "6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7"},
 }};
 
+constexpr std::array<CatalogueFile, 6> kTatoebaFiles{{
+    {"train.en", 5425625, "7e836e8d63896c97f3840021e38ffe6153abad87db5b4ead5b480f789d86872c"},
+    {"train.de", 6397691, "ea094d14e57eb20273d77e748abb0f5b1d66fd904253c2458a0d1266ec71701b"},
+    {"valid.en", 68576, "da68426ec94d554424d095881c61aa49fbef7c517ecb9220ac0644e3ed92abaf"},
+    {"valid.de", 81087, "2e39d77fb761da8535ebacb3efec8804f8534124423fd82b321777611de70c52"},
+    {"test.en", 101712, "6dbf3e57404a85ff266c6c37faa62e5246723237d2b1c3db79b2576c2974f49a"},
+    {"test.de", 120299, "10661048a7a262005b6852d8f4bbabca33ffb9f5c240d7e908422e801f09670f"},
+}};
+
+constexpr std::array<CatalogueFile, 9> kBibleFiles{{
+    {"train.en", 3743874, "52c2a65f54ffd17e44ab88fc2047014fef2e9eb701d9fca90acf0f7225d40be3"},
+    {"train.es", 3667394, "5ec45afbfcd829331e5e9b4fc4a656c9293bbea47845d466baac1e2415ca163f"},
+    {"train.ref", 284665, "91c02d62cab61f4906532f3118d00ecd12c1bbb1adb7037a845f333f9e420b8c"},
+    {"valid.en", 85342, "6878090932e4532a8bd8844d5e4e8cc895863f3bf62aa43a5acd3410aaf0845d"},
+    {"valid.es", 81701, "5b4d171abbab0e2810b83728bb568cc92e46834a1e945a448686ed088c5cfe5b"},
+    {"valid.ref", 6603, "0794cb9525366ecbc7a1590dbcb4f5b3046798191fc7b70b15c664dbf67994b2"},
+    {"test.en", 149440, "cced32e38e99d4041d0dbb66fcbaa56072a3dc4207ecdc847190a95760005e5f"},
+    {"test.es", 146047, "c1af9f6fb4fa57ead4a69c83d1a2375ac9d1d4ab1ca38d15ff3d6bf02af57f03"},
+    {"test.ref", 11181, "ca72aab40b35056f57caa7e99d822819b4c96fcd6d017522c095b050788d2968"},
+}};
+
 constexpr std::array<CatalogueFile, 6> kAn4Files{{{"etc/an4.dic"},
                                                   {"etc/an4_train.fileids"},
                                                   {"etc/an4_train.transcription"},
@@ -52,7 +73,7 @@ constexpr std::array<CatalogueFile, 1> kCmudictFiles{{{"cmudict.dict"}}};
 
 constexpr std::string_view kCopyCorpus = "copy the corpus into such a folder";
 
-constexpr std::array<CatalogueEntry, 22> kSets{{
+constexpr std::array<CatalogueEntry, 26> kSets{{
     {.name = "mnist",
      .type = DatasetType::images,
      .format = DatasetFormat::idx,
@@ -122,6 +143,38 @@ constexpr std::array<CatalogueEntry, 22> kSets{{
      .download_instructions =
          "download https://mattmahoney.net/dc/text8.zip and unpack it into such a folder",
      .url = "https://mattmahoney.net/dc/text8.zip"},
+    {.name = "translation",
+     .type = DatasetType::translation,
+     .format = DatasetFormat::sentence_pairs,
+     .needs_path = true},
+    {.name = "tatoeba-de-en",
+     .type = DatasetType::translation,
+     .format = DatasetFormat::sentence_pairs,
+     .title =
+         "short sentences of Tatoeba in English and German, 162,993 train, 2,000 valid and 3,000 test pairs",
+     .languages = {"en", "de"},
+     .files = kTatoebaFiles,
+     .download_instructions = "it has no public source; its sentences are a selection of deu-eng.zip of "
+                              "https://www.manythings.org/anki/; other files train, valid and test with the "
+                              "endings .en and .de, one "
+                              "sentence a line, can be used"},
+    {.name = "bible-en-es",
+     .type = DatasetType::translation,
+     .format = DatasetFormat::verse_pairs,
+     .title = "verses of the Bible in English and Spanish, 28,904 train, 684 valid and 1,130 test pairs",
+     .languages = {"en", "es"},
+     .files = kBibleFiles,
+     .download_instructions = "it has no public source; its verses are those of https://ebible.org/web and "
+                              "https://ebible.org/spaRV1909; other files train, valid and test with the "
+                              "endings .en, .es and .ref (for "
+                              "example \"Gen 41:1\"), one verse a line, can be used"},
+    {.name = "wmt14-en-de",
+     .type = DatasetType::translation,
+     .format = DatasetFormat::sentence_pairs,
+     .languages = {"en", "de"},
+     .download_instructions =
+         "write the parallel text of https://www.statmt.org/wmt14/translation-task.html to the files train, "
+         "valid (newstest2013) and test (newstest2014) with the endings .en and .de, one sentence a line"},
     {.name = "an4",
      .type = DatasetType::speech,
      .format = DatasetFormat::an4,

@@ -3,6 +3,7 @@
 // constant, and all functions are thread-safe.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -19,6 +20,7 @@ enum class DatasetType {
   vectors,      // generated sets of vectors
   images,
   text,
+  translation,  // pairs of sentences
   speech,
   lexicon,  // pronunciations of words, for data sets of speech
 };
@@ -38,6 +40,8 @@ enum class DatasetFormat {
   idx,               // pairs of IDX files, as in MNIST
   cifar,             // binary records, as in CIFAR-10
   text,              // files of arbitrary bytes (data/text/text_dataset.h)
+  sentence_pairs,    // files of sentences and translations (data/translation/sentence_pairs.h)
+  verse_pairs,       // as sentence_pairs, with files of the chapter of each line
   an4,               // features of the speech corpus CMU AN4 (data/speech/corpus.h)
   spoken_digits,
   timit,
@@ -72,6 +76,10 @@ struct CatalogueEntry {
   int64_t height = 0, width = 0, channels = 0;
 
   int64_t classes = 0;  // number of classes of the labels; 0: no labels
+
+  // The languages of a data set for translation: the endings of its files, by default translated from the
+  // first.
+  std::array<std::string_view, 2> languages = {};
 
   // Properties of speech corpora.
   int64_t sample_rate = 0;  // default rate of recordings in Hz; 0: the files contain features

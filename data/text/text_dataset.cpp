@@ -21,8 +21,12 @@ struct TextRange {
 };
 
 // Throws DataError if a file of the text is UTF-16 or UTF-32, unless the tokens are bytes.
-std::shared_ptr<const TextSource> open_text(const std::string& path, const std::string& tokenizer_name) {
-  auto text = std::make_shared<const TextSource>(list_text_files(path));
+std::shared_ptr<const TextSource> open_text(const std::vector<std::string>& paths,
+                                            const std::string& tokenizer_name) {
+  std::vector<std::filesystem::path> files;
+  for (const std::string& path : paths)
+    for (std::filesystem::path& file : list_text_files(path)) files.push_back(std::move(file));
+  auto text = std::make_shared<const TextSource>(files);
   if (tokenizer_name == kByteTokenizerName) return text;
   if (const std::string problem = text->describe_encoding_problem(); !problem.empty())
     throw DataError(problem);
@@ -46,7 +50,7 @@ TextRange select_shared_range(const TextOptions& options, const std::string& spl
     throw ConfigError(concat_text(name_option("TextOptions::valid_share"), " + ",
                                   name_option("TextOptions::test_share"), ": expected less than 1, got ",
                                   valid + test));
-  auto text = open_text(options.path, options.tokenizer_name);
+  auto text = open_text({options.path}, options.tokenizer_name);
   const auto bytes = static_cast<double>(text->size());
   // Tokenizers other than "bytes" require valid UTF-8, so a split must not begin within a character.
   const auto boundary = [&](int64_t offset) {
@@ -63,7 +67,7 @@ TextRange select_shared_range(const TextOptions& options, const std::string& spl
 TextRange select_split_range(const TextOptions& options, const std::string& split) {
   const std::string& path = split == "valid" ? options.valid_path : options.test_path;
   if (split == "train" || path.empty()) return select_shared_range(options, split);
-  const auto text = open_text(path, options.tokenizer_name);
+  const auto text = open_text({path}, options.tokenizer_name);
   return {text, 0, text->size()};
 }
 
@@ -202,22 +206,28 @@ void report_changes(const std::string& split, const TextRange& range, const Toke
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> make_tokenizer(const TextOptions& options, uint64_t seed) {
+std::shared_ptr<const Tokenizer> make_joint_tokenizer(const TextOptions& options,
+                                                      const std::vector<std::string>& train_paths,
+                                                      const std::vector<std::string>& other_paths,
+                                                      uint64_t seed) {
   if (options.tokenizer_name == kByteTokenizerName) return make_byte_tokenizer();
   if (options.tokenizer_name == kSentencePieceTokenizerName && !options.sentencepiece_model.empty()) {
     const Bytes model = read_bytes(options.sentencepiece_model, kMaxModelBytes);
     return make_sentencepiece_tokenizer(std::string(view_as_text(model, model.size())),
                                         options.sentencepiece_model, options.unknown_characters);
   }
-  const auto text = open_text(options.path, options.tokenizer_name);
+  const auto text = open_text(train_paths, options.tokenizer_name);
   if (options.tokenizer_name == kSentencePieceTokenizerName)
     return train_sentencepiece(*text, options.vocabulary, seed);
-  std::vector<std::shared_ptr<const TextSource>> texts{text};
+  if (other_paths.empty()) return make_character_tokenizer({text.get()});
+  return make_character_tokenizer({text.get(), open_text(other_paths, options.tokenizer_name).get()});
+}
+
+std::shared_ptr<const Tokenizer> make_tokenizer(const TextOptions& options, uint64_t seed) {
+  std::vector<std::string> other_paths;
   for (const std::string& path : {options.valid_path, options.test_path})
-    if (!path.empty()) texts.push_back(open_text(path, options.tokenizer_name));
-  std::vector<const TextSource*> sources;
-  for (const auto& source : texts) sources.push_back(source.get());
-  return make_character_tokenizer(sources);
+    if (!path.empty()) other_paths.push_back(path);
+  return make_joint_tokenizer(options, {options.path}, other_paths, seed);
 }
 
 TextDataset::TextDataset(const TextOptions& options, const std::string& name, const std::string& split,

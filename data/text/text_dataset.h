@@ -46,6 +46,13 @@ struct TextOptions {
 // files, and ConfigError if SentencePiece is not available or cannot train the vocabulary.
 std::shared_ptr<const Tokenizer> make_tokenizer(const TextOptions& options, uint64_t seed);
 
+// As make_tokenizer(), for several texts whose paths are not those in `options`. SentencePiece is trained on
+// `train_paths`. The vocabulary of "characters" also includes the characters of `other_paths`.
+std::shared_ptr<const Tokenizer> make_joint_tokenizer(const TextOptions& options,
+                                                      const std::vector<std::string>& train_paths,
+                                                      const std::vector<std::string>& other_paths,
+                                                      uint64_t seed);
+
 // Tokens of a split. Immutable and thread-safe.
 class TokenSequence {
  public:

@@ -27,7 +27,11 @@ void use_keys_in_messages() {
                     {"TextOptions::sequence_length", "data.sequence_length"},
                     {"TextOptions::test_share", "data.test_share"},
                     {"TextOptions::valid_share", "data.valid_share"},
-                    {"TextOptions::vocabulary", "data.vocabulary"}});
+                    {"TextOptions::vocabulary", "data.vocabulary"},
+                    {"TranslationOptions::max_length", "data.max_length"},
+                    {"TranslationOptions::max_ratio", "data.max_ratio"},
+                    {"TranslationOptions::test", "data.test_source"},
+                    {"TranslationOptions::valid_pairs", "data.valid_pairs"}});
 }
 
 KeyProblem make_key_problem(const OptionProblem& problem) {

@@ -1,0 +1,220 @@
+#include "data/translation/translation_kind.h"
+
+#include <algorithm>
+
+#include "core/base/errors.h"
+#include "core/options/option_table.h"
+#include "data/sets/directory.h"
+#include "data/symbol_tasks.h"
+#include "data/translation/translation_dataset.h"
+
+namespace tapeformer {
+namespace {
+
+using Names = std::vector<std::string>;
+using Problems = std::vector<std::pair<std::string, std::string>>;
+
+constexpr double kMaxCount = 1 << 20;
+
+struct TranslationValues {
+  TranslationOptions pairs = {};
+  std::string source = {}, target = {}, valid_source = {}, valid_target = {}, test_source = {},
+              test_target = {};
+  std::string source_language = {}, target_language = {};
+  bool join_chapters = false;
+  int64_t batch_tokens = 4096;  // of a training batch; the loader reads it
+};
+
+const OptionTable<TranslationOptions>& pair_table() {
+  static const auto& table = *[] {
+    auto* const options = new OptionTable<TranslationOptions>(OptionUse::data);
+    using O = TranslationOptions;
+    options->add("tokenizer", &O::tokenizer_name, "one tokenizer for both languages")
+        .use_for(OptionUse::model)
+        .require_one_of({kByteTokenizerName, kCharacterTokenizerName, kSentencePieceTokenizerName});
+    options
+        ->add("sentencepiece_model", &O::sentencepiece_model,
+              "file of a SentencePiece model; empty: train a model from both languages")
+        .mark_as_path()
+        .use_if({"tokenizer", {kSentencePieceTokenizerName}});
+    options->add("vocabulary", &O::vocabulary, "tokens of a trained SentencePiece model")
+        .require_range(2, 65536)
+        .use_if({"sentencepiece_model", {""}});
+    options->add("max_length", &O::max_length, "largest number of tokens of a training sentence")
+        .use_for(OptionUse::model)
+        .require_range(SymbolTask::kMinLength, kMaxCount);
+    options
+        ->add(
+            "max_ratio", &O::max_ratio,
+            "leave out training pairs whose longer sentence has more than max_ratio times the tokens of the "
+            "shorter; 0: keep them")
+        .require_range(0, 1e6);
+    options
+        ->add("valid_pairs", &O::valid_pairs,
+              "pairs held out from the end of the training files for validation, where valid_source is empty")
+        .require_at_least(0)
+        .use_if({"valid_source", {""}});
+    return options;
+  }();
+  return table;
+}
+
+void add_paths(OptionTable<TranslationValues>& table) {
+  using V = TranslationValues;
+  const auto add = [&](const char* name, std::string V::*member, const char* help) {
+    table.add(name, member, help).mark_as_path().allow_change_on_resume();
+  };
+  add("source", &V::source,
+      "sentences to translate, one a line: file, folder or pattern such as \"train/*.en\", plain or "
+      "compressed");
+  add("target", &V::target, "translations of the lines of source, as in source");
+  add("valid_source", &V::valid_source, "validation sentences, as in source; empty: valid_pairs of source");
+  add("valid_target", &V::valid_target, "translations of the lines of valid_source");
+  add("test_source", &V::test_source, "test sentences, as in source; empty: no test split");
+  add("test_target", &V::test_target, "translations of the lines of test_source");
+}
+
+const OptionTable<TranslationValues>& translation_table() {
+  static const auto& table = *[] {
+    auto* const options = new OptionTable<TranslationValues>(OptionUse::data);
+    using V = TranslationValues;
+    add_paths(*options);
+    options->add("source_language", &V::source_language,
+                 "language to translate from; empty: en, or the other than target_language");
+    options->add("target_language", &V::target_language,
+                 "language to translate to; empty: the other than source_language");
+    options->add_choice("unit", &V::join_chapters, {{"line", false}, {"chapter", true}},
+                        "chapter: join the verses of a chapter to one sequence");
+    options->include(&V::pairs, pair_table());
+    options
+        ->add(
+            "batch_tokens", &V::batch_tokens,
+            "largest number of tokens of one language in a batch, padding included; 0: batch_size sentences")
+        .require_range(0, 1e9);
+    return options;
+  }();
+  return table;
+}
+
+std::vector<OptionSpec> list_options_of_set(const CatalogueEntry& set) {
+  Names excluded = {"source",      "target",      "valid_source", "valid_target",
+                    "test_source", "test_target", "valid_pairs"};
+  if (set.needs_path) excluded = {"source_language", "target_language"};
+  if (set.format != DatasetFormat::verse_pairs) excluded.push_back("unit");
+  std::vector<OptionSpec> options = translation_table().specs();
+  std::erase_if(options, [&](const OptionSpec& spec) {
+    return std::find(excluded.begin(), excluded.end(), spec.name) != excluded.end();
+  });
+  return options;
+}
+
+// The languages of a data set of the catalogue.
+struct LanguagePair {
+  std::string source, target;
+};
+
+LanguagePair choose_languages(const CatalogueEntry& set, const TranslationValues& values) {
+  const std::string first(set.languages[0]), second(set.languages[1]);
+  const auto other = [&](const std::string& language) { return language == first ? second : first; };
+  if (!values.source_language.empty())
+    return {values.source_language,
+            values.target_language.empty() ? other(values.source_language) : values.target_language};
+  return values.target_language.empty() ? LanguagePair{first, second}
+                                        : LanguagePair{other(values.target_language), values.target_language};
+}
+
+TranslationOptions make_options(const CatalogueEntry& set, const OptionValues& option_values,
+                                const DatasetRequest& request) {
+  const TranslationValues values = translation_table().read(option_values);
+  TranslationOptions options = values.pairs;
+  options.limit = request.limit;
+  if (set.needs_path) {
+    options.train = {values.source, values.target};
+    options.valid = {values.valid_source, values.valid_target};
+    options.test = {values.test_source, values.test_target};
+    return options;
+  }
+  const std::filesystem::path folder = require_dataset_folder(set, request.data_dir);
+  const auto [source, target] = choose_languages(set, values);
+  const auto find_split = [&](const std::string& split) {
+    return SentencePairPaths{require_file(folder, split + "." + source).string(),
+                             require_file(folder, split + "." + target).string(),
+                             values.join_chapters ? require_file(folder, split + ".ref").string() : ""};
+  };
+  options.train = find_split("train");
+  options.valid = find_split("valid");
+  options.test = find_split("test");
+  return options;
+}
+
+std::shared_ptr<const Tokenizer> choose_tokenizer(const CatalogueEntry& set, const OptionValues& values,
+                                                  const DatasetRequest& request) {
+  if (request.tokenizer) return request.tokenizer;
+  if (translation_table().read(values).pairs.tokenizer_name == kByteTokenizerName)
+    return make_byte_tokenizer();
+  return make_tokenizer(make_options(set, values, request), request.seed);
+}
+
+Problems find_problems_of_values(const CatalogueEntry& set, const OptionValues& option_values) {
+  const TranslationValues values = translation_table().read(option_values);
+  const TranslationOptions& pairs = values.pairs;
+  Problems problems;
+  const auto require = [&](bool condition, const char* option, const std::string& problem) {
+    if (!condition) problems.emplace_back(option, problem);
+  };
+  require(pairs.max_ratio == 0 || pairs.max_ratio >= 1, "max_ratio",
+          concat_text("expected 0 or at least 1, got ", pairs.max_ratio));
+  require(values.batch_tokens == 0 || values.batch_tokens > pairs.max_length, "batch_tokens",
+          concat_text("expected 0 or at least max_length + 1 = ", pairs.max_length + 1, ", got ",
+                      values.batch_tokens));
+  if (set.needs_path) {
+    require(!values.source.empty(), "source", "needs a file, a folder or a pattern");
+    require(!values.target.empty(), "target", "needs a file, a folder or a pattern");
+    require(values.valid_source.empty() == values.valid_target.empty(), "valid_target",
+            "expected both valid_source and valid_target, or none");
+    require(values.test_source.empty() == values.test_target.empty(), "test_target",
+            "expected both test_source and test_target, or none");
+    require(pairs.valid_pairs > 0 || !values.valid_source.empty() || !values.test_source.empty(),
+            "valid_pairs",
+            "evaluation needs pairs: name valid_source or test_source, or set valid_pairs above 0");
+    return problems;
+  }
+  const auto [source, target] = choose_languages(set, values);
+  for (const auto& [option, language] : {std::pair("source_language", source), {"target_language", target}})
+    require(language == set.languages[0] || language == set.languages[1], option,
+            concat_text("expected \"", set.languages[0], "\" or \"", set.languages[1], "\", got \"", language,
+                        "\""));
+  require(source != target, "target_language",
+          concat_text("expected another language than source_language = \"", source, "\""));
+  return problems;
+}
+
+}  // namespace
+
+DatasetKind make_translation_kind(const CatalogueEntry& set) {
+  DatasetKind kind{.name = std::string(set.name),
+                   .help = std::string(set.title),
+                   .options = list_options_of_set(set),
+                   .type = set.type,
+                   .model_types = {"translation"}};
+  kind.get_info = [&set](const OptionValues& values, const DatasetRequest& request) {
+    return make_translation_info(translation_table().read(values).pairs, std::string(set.name), request.split,
+                                 *choose_tokenizer(set, values, request));
+  };
+  kind.make = [&set](const OptionValues& values, const DatasetRequest& request) {
+    return std::make_shared<const TranslationDataset>(make_options(set, values, request),
+                                                      std::string(set.name), request.split,
+                                                      choose_tokenizer(set, values, request));
+  };
+  kind.make_tokenizer = [&set](const OptionValues& values, const DatasetRequest& request) {
+    return choose_tokenizer(set, values, request);
+  };
+  kind.has_validation_split = [&set](const OptionValues& option_values) {
+    const TranslationValues values = translation_table().read(option_values);
+    return !set.needs_path || !values.valid_source.empty() || values.pairs.valid_pairs > 0;
+  };
+  kind.find_problems = [&set](const OptionValues& values) { return find_problems_of_values(set, values); };
+  return kind;
+}
+
+}  // namespace tapeformer
