@@ -82,7 +82,7 @@ ENCODED = {
     "transcripts.tsv": [["data", "prepare", "kaldi", "--audio", "kaldi/train", "--transcripts", "transcripts.tsv", "--lexicon",
                          "lexicon.txt", "--out", "corpus"]],
     "text.txt": [["train", "configs/text.toml", "--dry-run"], ["train", "configs/text.toml", "--dry-run", "--set", "data.tokenizer=bytes"],
-                 ["eval", "runs/text"], ["score", "runs/text", "text.txt"],
+                 ["eval", "runs/text"], ["score", "runs/text", "text.txt"], ["bleu", "text.txt", "text.txt"],
                  ["generate", "runs/text", "--prompt-file", "text.txt", "--length", "3", "--json"]],
     "configs/copy.toml": [["train", "configs/copy.toml", "--dry-run"]],
 }

@@ -12,7 +12,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kMaxTextBytes = int64_t{1} << 31;
+constexpr int64_t kMaxSegmentFileBytes = int64_t{1} << 31;
 constexpr size_t kMaxSegmentBytes = size_t{1} << 20;  // n-grams need about 200 times this memory
 
 // A file with one segment per line. The lines refer to the bytes.
@@ -23,7 +23,7 @@ struct SegmentFile {
 };
 
 Bytes read_segment_bytes(const std::string& path) {
-  if (path != "-") return read_unpacked(path, kMaxTextBytes);
+  if (path != "-") return read_unpacked(path, kMaxSegmentFileBytes);
   Bytes bytes(std::istreambuf_iterator<char>(std::cin), {});
   if (std::cin.bad()) throw DataError("cannot read standard input");
   return bytes;

@@ -31,20 +31,23 @@ struct TranslationFiles {
 }  // namespace
 
 TEST_CASE("bleu prints BLEU and chrF2 with their signatures") {
+  const std::string references = "The cat is sitting on the mat.\nIt rained all day, said Anna.";
   const TranslationFiles files;
-  const std::string hypothesis = files.write("h", "a b c d x e f\n"),
-                    reference = files.write("r", "a b c d e f g");
+  const std::string hypothesis =
+                        files.write("h", "The cat sat on the mat.\nIt rained the whole day, said Anna.\n"),
+                    reference = files.write("r", references);
   const ProgramResult result = run_program({"bleu", hypothesis, reference});
   CHECK(result.code == 0);
+  // The output of `sacrebleu r -i h -m bleu chrf`.
   CHECK(result.out ==
-        "BLEU = 48.89 85.7/66.7/40.0/25.0 (BP = 1.000 ratio = 1.000 hyp_len = 7 ref_len = 7)\n"
+        "BLEU = 50.55 81.2/64.3/41.7/30.0 (BP = 1.000 ratio = 1.000 hyp_len = 16 ref_len = 16)\n"
         "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0\n"
-        "chrF2 = 36.23\n"
+        "chrF2 = 61.28\n"
         "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0\n");
   CHECK(run_program({"bleu", "-", reference}, "", hypothesis).out == result.out);
-  const std::string packed = files.write("r.gz", "");
-  write_file(packed, gzipped({'a', ' ', 'b', ' ', 'c', ' ', 'd', ' ', 'e', ' ', 'f', ' ', 'g', '\n'}));
-  CHECK(run_program({"bleu", hypothesis, packed}).out == result.out);
+  const auto packed = files.folder / "r.gz";
+  write_file(packed, gzipped(Bytes(references.begin(), references.end())));
+  CHECK(run_program({"bleu", hypothesis, packed.string()}).out == result.out);
 }
 
 TEST_CASE("bleu has options for the tokens and the case, several references and JSON") {
