@@ -56,8 +56,9 @@ OptionSpec& add_positions(OptionTable<Options>& table, void (*set)(Options&, con
       {.name = "positions",
        .default_value = std::string("sinusoidal"),
        .help = "sinusoidal: of the index; grid: sinusoidal, of row, column and channel; axial: learned, "
-               "one table per axis; rotary: rotations of queries and keys, or of their features; none",
-       .choices = {"sinusoidal", "grid", "axial", "rotary", "none"},
+               "one table per axis; learned: sinusoidal at first; rotary: rotations of queries and keys, or "
+               "of their features; none",
+       .choices = {"sinusoidal", "grid", "axial", "learned", "rotary", "none"},
        .use = OptionUse::model},
       [set](Options& to, const OptionValue& value) {
         const auto& name = std::get<std::string>(value);
@@ -190,19 +191,11 @@ OptionTable<TranslationModelOptions> make_table(const TranslationModelOptions& /
                      const auto& name = std::get<std::string>(value);
                      to.encoder.cross_attention = {{name, find_attention_kind(name).default_options()}};
                    });
-  table.add_setter({.name = "positions",
-                    .default_value = std::string("sinusoidal"),
-                    .help = "sinusoidal: added to the embeddings; learned: the same, and trained; rotary: "
-                            "rotations of queries and keys, or of their features; none",
-                    .choices = {"sinusoidal", "learned", "rotary", "none"},
-                    .use = OptionUse::model},
-                   [](O& to, const OptionValue& value) {
-                     const auto& name = std::get<std::string>(value);
-                     to.encoder.rotary = name == "rotary";
-                     to.positions = name == "sinusoidal" ? AddedPositions::sinusoidal
-                                    : name == "learned"  ? AddedPositions::learned
-                                                         : AddedPositions::none;
-                   });
+  add_positions<O>(table, [](O& to, const std::string& name) {
+    to.positions = name == "sinusoidal" ? AddedPositions::sinusoidal
+                   : name == "learned"  ? AddedPositions::learned
+                                        : AddedPositions::none;
+  });
   table.add("shared_embeddings", &O::shared_embeddings,
             "one weight for the embeddings of both sides and the predictor");
   OptionTable<EncoderOptions> projections(OptionUse::model);
@@ -232,32 +225,39 @@ Problems find_option_problems(const SpeechModelOptions& options) {
   return options.encoder_kind == SpeechEncoderKind::lstm ? Problems() : find_option_problems(options.encoder);
 }
 
-// Returns a kind with the options of `Options` except for those in `excluded`.
+// Adds a problem if models of this type have no such positions.
+void check_positions(const OptionValues& values, const Names& refused, Problems& problems) {
+  const auto& name = values.get<std::string>("positions");
+  if (std::find(refused.begin(), refused.end(), name) == refused.end()) return;
+  problems.push_back(
+      {"positions", "\"" + name + "\" needs a model of type " +
+                        (name == "learned" ? "\"translation\"" : "\"image\" or \"sequence\"")});
+}
+
+// Returns a kind with the options of `Options` except for those in `excluded`, and without some values of the
+// option "positions".
 template <class Options>
-ModelKind make_model_kind(std::string name, std::string help, const Names& excluded = {}) {
+ModelKind make_model_kind(std::string name, std::string help, const Names& excluded = {},
+                          const Names& refused_positions = {}) {
   ModelKind kind{.name = std::move(name), .help = std::move(help)};
   for (OptionSpec& spec : table_of<Options>().specs())
     if (std::find(excluded.begin(), excluded.end(), spec.name) == excluded.end())
       kind.options.push_back(std::move(spec));
-  kind.find_problems = [](const OptionValues& values, const AttentionPattern& attention) {
-    return find_option_problems(read_model_options<Options>(values, attention));
+  kind.find_problems = [refused_positions](const OptionValues& values, const AttentionPattern& attention) {
+    Problems problems = find_option_problems(read_model_options<Options>(values, attention));
+    if (!refused_positions.empty()) check_positions(values, refused_positions, problems);
+    return problems;
   };
   return kind;
 }
 
 ModelKind make_speech_model_kind() {
-  ModelKind kind = make_model_kind<SpeechModelOptions>("speech", "CTC over frames");
+  ModelKind kind =
+      make_model_kind<SpeechModelOptions>("speech", "CTC over frames", {}, {"axial", "grid", "learned"});
   const std::vector<OptionSpec> shared = make_encoder_table().specs();
   for (OptionSpec& spec : kind.options)
     if (has_option(shared, spec.name) && spec.name != "layers" && spec.name != "dropout")
       spec.use_if({"encoder", {"transformer"}});
-  kind.find_problems = [find = kind.find_problems](const OptionValues& values,
-                                                   const AttentionPattern& attention) {
-    Problems problems = find(values, attention);
-    if (values.get<std::string>("positions") == "axial")
-      problems.push_back({"positions", "\"axial\" needs a model of type \"image\" or \"sequence\""});
-    return problems;
-  };
   return kind;
 }
 
@@ -265,14 +265,15 @@ Registry<ModelKind>& model_registry() {
   static auto& kinds = *new Registry<ModelKind>(
       "model type",
       {make_model_kind<AutoregressiveModelOptions>("image", "mixture of logistics over bytes",
-                                                   {"tied_embeddings", "label_smoothing", "z_loss"}),
+                                                   {"tied_embeddings", "label_smoothing", "z_loss"},
+                                                   {"learned"}),
        make_model_kind<AutoregressiveModelOptions>("sequence", "categorical distribution over tokens",
-                                                   {"mixtures"}),
+                                                   {"mixtures"}, {"learned"}),
        make_model_kind<ClassifierOptions>("classification", "one class per sequence"),
        make_model_kind<SetTransformerOptions>("set", "a number or a mixture of Gaussians per set of vectors"),
        make_speech_model_kind(),
-       make_model_kind<TranslationModelOptions>("translation",
-                                                "encoder and decoder for pairs of sentences")});
+       make_model_kind<TranslationModelOptions>("translation", "encoder and decoder for pairs of sentences",
+                                                {}, {"axial", "grid"})});
   return kinds;
 }
 
