@@ -1,5 +1,5 @@
 // The command "tapeformer score". For each line of a text, it prints -log2 of the probability that a language
-// model assigns to the line.
+// model assigns to the line. For a translation model, it prints the log-probabilities of given translations.
 #include <iostream>
 #include <iterator>
 #include <numbers>
@@ -10,6 +10,8 @@
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
 #include "train/tasks/text/scoring.h"
+#include "train/tasks/translation/task.h"
+#include "train/tasks/translation/translator.h"
 
 namespace tapeformer {
 namespace {
@@ -126,23 +128,82 @@ void score_lines(std::string_view text, LineScorer& scorer) {
   }
 }
 
+std::vector<std::string> read_lines(const std::string& path) {
+  const SentenceFile file(path);
+  std::vector<std::string> lines;
+  for (int64_t i = 0; i < file.size(); ++i) lines.emplace_back(file.line(i));
+  return lines;
+}
+
+void score_translations(const TranslationTask& task, const CommandLine& line) {
+  const std::string &source = line.positionals[1], &target = line.positionals[2];
+  const std::vector<std::string> sources = read_lines(source), targets = read_lines(target);
+  if (sources.size() != targets.size())
+    throw DataError(concat_text(target, ": the file has ", targets.size(), " lines, but ", source, " has ",
+                                sources.size()));
+  const auto scores = score_targets(task.model(), *task.tokenizer(), sources, targets);
+  std::vector<Report> rows;
+  std::string text;
+  double total = 0;
+  int64_t tokens = 0;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const auto& [log_probability, count] = scores[i];
+    total += log_probability;
+    tokens += count;
+    const double mean = log_probability / static_cast<double>(count);
+    char numbers[64];
+    std::snprintf(numbers, sizeof numbers, "%.4f\t%.4f\t", log_probability, mean);
+    if (line.common_options.json)
+      rows.push_back(Report()
+                         .add("line", static_cast<int64_t>(i) + 1)
+                         .add("log_probability", log_probability)
+                         .add("tokens", count));
+    else
+      text += numbers + escape_line(targets[i]) + "\n";
+  }
+  if (!line.common_options.json) return print_text(text);
+  print_report(Report()
+                   .add("lines", static_cast<int64_t>(scores.size()))
+                   .add("tokens", tokens)
+                   .add("log_probability", total)
+                   .add("nats_per_token", -total / static_cast<double>(tokens))
+                   .add("scores", rows),
+               line.common_options);
+}
+
 }  // namespace
 
 int run_score(const Arguments& arguments) {
   const auto line = parse_command(
       {.name = "score",
-       .summary = "Prints the bits, the bits per byte and the text of each line of a file.",
-       .positionals = {make_run_argument(), {"FILE", "a text, plain or gzip; -: standard input"}},
+       .summary = "Prints the bits, the bits per byte and the text of each line of a file, or the\n"
+                  "log-probabilities of given translations.",
+       .positionals = {make_run_argument(),
+                       {"FILE", "a text, plain or compressed; -: standard input"},
+                       {.name = "TARGET",
+                        .help = "for a translation model: translations of the lines of FILE",
+                        .is_required = false}},
        .options = {make_checkpoint_option()},
-       .details = "Lines are scored independently: the model reads a line end as context, and predicts the\n"
-                  "line and its end. If the vocabulary lacks line ends, the first token of a line is not\n"
-                  "predicted. Lines that are longer than data.sequence_length are scored in windows that\n"
-                  "overlap by a half. A model with a segment memory reads them in segments.",
+       .details =
+           "Lines are scored independently: the model reads a line end as context, and predicts the\n"
+           "line and its end. If the vocabulary lacks line ends, the first token of a line is not\n"
+           "predicted. Lines that are longer than data.sequence_length are scored in windows that\n"
+           "overlap by a half. A model with a segment memory reads them in segments.\n"
+           "For each pair of a translation model, prints the log-probability in nats, its mean over the\n"
+           "tokens and the end, and the translation.",
        .uses_config = true},
       arguments);
   if (!line) return 0;
   const LoadedTask run = load_task(*line, ConfigPurpose::generation);
-  require_subject(*run.task, {ModelSubject::text}, "\"score\"");
+  require_subject(*run.task, {ModelSubject::text, ModelSubject::translations}, "\"score\"");
+  const bool translates = run.task->subject() == ModelSubject::translations;
+  if (translates != (line->positionals.size() > 2))
+    throw ConfigError(translates ? "a translation model scores pairs: give TARGET, translations of the lines"
+                                 : "TARGET is for translation models");
+  if (translates) {
+    score_translations(run.as<TranslationTask>(), *line);
+    return 0;
+  }
   const auto& task = run.as<AutoregressiveTask>();
   const std::string& path = line->positionals[1];
   LineScorer scorer(task, path, line->common_options.json);

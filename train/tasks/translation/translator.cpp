@@ -1,9 +1,12 @@
 #include "train/tasks/translation/translator.h"
 
 #include <algorithm>
+#include <numeric>
+#include <tuple>
 
 #include "core/system/utf8.h"
 #include "data/batches/bucket_plan.h"
+#include "ops/view.h"
 
 namespace tapeformer {
 namespace {
@@ -45,6 +48,49 @@ std::string decode_line(const Tokenizer& tokenizer, const std::vector<int64_t>& 
   line.erase(0, line.find_first_not_of(' '));
   line.erase(line.find_last_not_of(' ') + 1);
   return line;
+}
+
+std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tokenizer& tokenizer,
+                                        const std::vector<std::string>& sources,
+                                        const std::vector<std::string>& targets, int64_t batch_tokens) {
+  const auto encode_all = [&](const std::vector<std::string>& lines, const char* what) {
+    std::vector<std::vector<int32_t>> all;
+    for (const std::string& line : lines) {
+      const auto where = [&] { return concat_text(what, " line ", all.size() + 1, ": "); };
+      try {
+        all.push_back(tokenizer.encode(line));
+      } catch (const EncodingError& error) {
+        throw DataError(where() + error.what());
+      }
+      if (const auto size = static_cast<int64_t>(all.back().size()); size >= model.options().max_length)
+        throw DataError(
+            concat_text(where(), size, " tokens, the model takes ", model.options().max_length - 1));
+    }
+    return all;
+  };
+  const auto source_tokens = encode_all(sources, "source"), target_tokens = encode_all(targets, "target");
+  std::vector<int64_t> sizes;
+  for (size_t i = 0; i < sources.size(); ++i)
+    sizes.push_back(static_cast<int64_t>(std::max(source_tokens[i].size(), target_tokens[i].size())) + 1);
+  std::vector<ScoredTarget> results(sources.size());
+  for (const auto& indices : plan_batches(sizes, {.max_batch_length = batch_tokens, .shuffle = false}, 0)) {
+    Batch batch;
+    std::tie(batch.source, batch.source_lengths) = make_source(source_tokens, indices, model.end_token());
+    const auto [tokens, lengths] = make_source(target_tokens, indices, model.end_token());
+    const int64_t count = tokens.size(0), width = tokens.size(1);
+    batch.tokens =
+        concat({Tensor::full({count, 1}, static_cast<double>(model.end_token()), DType::int64), tokens}, 1);
+    batch.mask = Tensor::zeros({count, width}, DType::uint8);
+    for (int64_t row = 0; row < count; ++row)
+      std::fill_n(batch.mask.data<uint8_t>() + row * width, lengths.data<int64_t>()[row], 1);
+    const Tensor losses = model.compute_token_losses(batch);
+    for (int64_t row = 0; row < count; ++row) {
+      const double* const first = losses.data<double>() + row * width;
+      results[static_cast<size_t>(indices[static_cast<size_t>(row)])] = {
+          -std::accumulate(first, first + width, 0.0), lengths.data<int64_t>()[row]};
+    }
+  }
+  return results;
 }
 
 TranslatedText Translator::decode(const TranslationHypothesis& hypothesis) const {

@@ -51,6 +51,17 @@ class Translator {
   int64_t cut_count_ = 0, left_out_count_ = 0;
 };
 
+// Returns the log-probabilities, in nats, that the model assigns to the targets and their ends, and the
+// numbers of tokens with the end tokens. Throws DataError, with the index of the pair as a line, if a
+// sentence is longer than the model takes or cannot be encoded. `sources` and `targets` have the same size.
+struct ScoredTarget {
+  double log_probability = 0;
+  int64_t token_count = 0;
+};
+std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tokenizer& tokenizer,
+                                        const std::vector<std::string>& sources,
+                                        const std::vector<std::string>& targets, int64_t batch_tokens = 2048);
+
 // Returns the text of the tokens as one line of UTF-8: line ends and spaces at the ends are removed, and
 // bytes that are not UTF-8 become U+FFFD.
 std::string decode_line(const Tokenizer& tokenizer, const std::vector<int64_t>& tokens);
