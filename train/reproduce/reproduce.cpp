@@ -17,7 +17,8 @@ const std::vector<Reproduction>& list_reproductions() {
       make_copy_convergence_reproduction(),    make_reformer_table2_reproduction(),
       make_reformer_complexity_reproduction(), make_reformer_speed_reproduction(),
       make_speech_table_reproduction(),        make_speech_scaling_reproduction(),
-      make_survey_table_reproduction(),        make_recall_table_reproduction()};
+      make_survey_table_reproduction(),        make_recall_table_reproduction(),
+      make_translation_table_reproduction()};
   return *list;
 }
 

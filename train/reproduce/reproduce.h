@@ -89,6 +89,7 @@ Reproduction make_copy_convergence_reproduction();
 Reproduction make_mnist_samples_reproduction();
 Reproduction make_mnist_table_reproduction();
 Reproduction make_recall_table_reproduction();
+Reproduction make_translation_table_reproduction();
 Reproduction make_reformer_complexity_reproduction();
 Reproduction make_reformer_speed_reproduction();
 Reproduction make_reformer_table2_reproduction();

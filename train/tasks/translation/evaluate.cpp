@@ -38,14 +38,22 @@ void read_pairs(const std::string& text, std::vector<ScoredPair>& pairs) {
   }
 }
 
-// Scores the pairs of a batch.
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Scores the pairs of a batch. Adds the time of the search to `seconds`.
 std::vector<std::pair<int64_t, ScoredPair>> score_batch(const TranslationModel& model,
                                                         const TranslationDataset& dataset,
                                                         const std::vector<int64_t>& indices,
-                                                        const BeamSearchOptions& search) {
+                                                        const BeamSearchOptions& search, double& seconds) {
   const Batch batch = dataset.batch(indices);
   const Tensor losses = model.compute_token_losses(batch);
+  const auto begin = Clock::now();
   const auto hypotheses = translate(model, batch.source, batch.source_lengths, search);
+  seconds += seconds_since(begin);
   std::vector<std::pair<int64_t, ScoredPair>> scored;
   for (size_t row = 0; row < indices.size(); ++row) {
     ScoredPair pair{0, decode_line(*dataset.tokenizer(), hypotheses[row].front().tokens)};
@@ -62,16 +70,19 @@ std::vector<std::pair<int64_t, ScoredPair>> score_batch(const TranslationModel& 
 TranslationEvaluation evaluate(const TranslationModel& model, const TranslationDataset& dataset,
                                const TranslatorOptions& options, const StopCheck& stop,
                                Communicator& processes) {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   const NoGradScope no_grad;
   const std::vector<int64_t> lengths = dataset.lengths();
   const auto batches = plan_batches(lengths, {.max_batch_length = options.batch_tokens, .shuffle = false}, 0);
   const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());
   std::string own;
+  double search_seconds = 0, searched = 0;
   for (size_t round = 0; round * size < batches.size(); ++round) {
     throw_if_stopped(stop);
-    if (const size_t number = round * size + rank; number < batches.size())
-      own += write_pairs(score_batch(model, dataset, batches[number], options.search));
+    const size_t number = round * size + rank;
+    if (number >= batches.size()) continue;
+    own += write_pairs(score_batch(model, dataset, batches[number], options.search, search_seconds));
+    searched += static_cast<double>(batches[number].size());
   }
   std::vector<ScoredPair> pairs(lengths.size());
   for (const std::string& text : all_gather_texts(processes, own)) read_pairs(text, pairs);
@@ -88,7 +99,8 @@ TranslationEvaluation evaluate(const TranslationModel& model, const TranslationD
   }
   result.nats_per_token = nats / static_cast<double>(result.token_count);
   result.scores = scorer.compute();
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result.sentences_per_second = search_seconds > 0 ? searched / search_seconds : 0;
+  result.seconds = seconds_since(begin);
   return result;
 }
 

@@ -32,6 +32,7 @@ TaskEvaluation describe(const TranslationEvaluation& e, const BeamSearchOptions&
   result.metrics.emplace_back("examples", e.pair_count);
   result.metrics.emplace_back("seconds", e.seconds);
   result.details.add("tokens", e.token_count)
+      .add("sentences_per_second", e.sentences_per_second)
       .add("beam", search.beam_size)
       .add("length_penalty", search.length_penalty)
       .add("signatures", signatures);
