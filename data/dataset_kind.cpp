@@ -7,7 +7,7 @@
 #include "core/options/part.h"
 #include "data/make_dataset.h"
 #include "data/speech/speech_options.h"
-#include "data/translation/translation_kind.h"
+#include "data/translation/translation_options.h"
 
 namespace tapeformer {
 namespace {
@@ -312,6 +312,39 @@ DatasetKind make_catalogue_kind(const CatalogueEntry& set) {
     kind.make_tokenizer = [&set](const OptionValues& values, const DatasetRequest& request) {
       return make_tokenizer(make_options(set, values, request));
     };
+  return kind;
+}
+
+std::shared_ptr<const Tokenizer> choose_tokenizer(const CatalogueEntry& set, const OptionValues& values,
+                                                  const DatasetRequest& request) {
+  if (request.tokenizer) return request.tokenizer;
+  if (read_translation_options(values).tokenizer_name == kByteTokenizerName) return make_byte_tokenizer();
+  return make_tokenizer(find_translation_files(set, values, request.data_dir), request.seed);
+}
+
+DatasetKind make_translation_kind(const CatalogueEntry& set) {
+  DatasetKind kind{.name = std::string(set.name),
+                   .help = std::string(set.title),
+                   .options = list_translation_options(set),
+                   .type = set.type,
+                   .model_types = {"translation"}};
+  kind.get_info = [&set](const OptionValues& values, const DatasetRequest& request) {
+    return make_translation_info(read_translation_options(values), std::string(set.name), request.split,
+                                 *choose_tokenizer(set, values, request));
+  };
+  kind.make = [&set](const OptionValues& values, const DatasetRequest& request) {
+    TranslationOptions options = find_translation_files(set, values, request.data_dir);
+    options.limit = request.limit;
+    return std::make_shared<const TranslationDataset>(options, std::string(set.name), request.split,
+                                                      choose_tokenizer(set, values, request));
+  };
+  kind.make_tokenizer = [&set](const OptionValues& values, const DatasetRequest& request) {
+    return choose_tokenizer(set, values, request);
+  };
+  kind.has_validation_split = [&set](const OptionValues& values) {
+    return has_validation_pairs(set, values);
+  };
+  kind.find_problems = [&set](const OptionValues& values) { return find_translation_problems(set, values); };
   return kind;
 }
 

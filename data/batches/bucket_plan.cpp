@@ -5,9 +5,17 @@
 #include <numeric>
 
 #include "core/base/errors.h"
-#include "data/batches/loader.h"
+#include "core/random/rng.h"
 
 namespace tapeformer {
+
+std::vector<int64_t> make_epoch_permutation(uint64_t seed, int64_t epoch, int64_t example_count) {
+  const RandomStream stream(seed, "shuffle", static_cast<uint64_t>(epoch));
+  std::vector<int64_t> order(static_cast<size_t>(example_count));
+  std::iota(order.begin(), order.end(), 0);
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[stream.uniform_below(i, i)]);
+  return order;
+}
 
 std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> lengths,
                                                const BucketPlanOptions& options, int64_t epoch) {

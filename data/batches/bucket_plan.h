@@ -9,6 +9,9 @@
 
 namespace tapeformer {
 
+// Returns the order of an epoch: a uniformly random permutation of 0 .. example_count - 1 (Fisher-Yates).
+std::vector<int64_t> make_epoch_permutation(uint64_t seed, int64_t epoch, int64_t example_count);
+
 struct BucketPlanOptions {
   // Maximum size of a batch, including padding: the number of examples times the length of the longest. A
   // longer example forms a batch alone.

@@ -8,14 +8,6 @@
 
 namespace tapeformer {
 
-std::vector<int64_t> make_epoch_permutation(uint64_t seed, int64_t epoch, int64_t example_count) {
-  const RandomStream stream(seed, "shuffle", static_cast<uint64_t>(epoch));
-  std::vector<int64_t> order(static_cast<size_t>(example_count));
-  std::iota(order.begin(), order.end(), 0);
-  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[stream.uniform_below(i, i)]);
-  return order;
-}
-
 std::vector<int64_t> compute_stream_indices(int64_t example_count, int64_t stream_count,
                                             int64_t batch_number) {
   const int64_t longer = example_count % stream_count, shortest = example_count / stream_count;

@@ -45,9 +45,6 @@ struct LoaderOptions {
 std::vector<int64_t> compute_stream_indices(int64_t example_count, int64_t stream_count,
                                             int64_t batch_number);
 
-// Returns the order of an epoch: a uniformly random permutation of 0 .. example_count - 1 (Fisher-Yates).
-std::vector<int64_t> make_epoch_permutation(uint64_t seed, int64_t epoch, int64_t example_count);
-
 // A loader that selects the examples of each step and reads them as a batch. Thread-safe.
 class Loader {
  public:

@@ -61,6 +61,9 @@ constexpr std::array<CatalogueFile, 9> kBibleFiles{{
     {"test.ref", 11181, "ca72aab40b35056f57caa7e99d822819b4c96fcd6d017522c095b050788d2968"},
 }};
 
+constexpr std::array<CatalogueFile, 6> kWmt14Files{
+    {{"train.en"}, {"train.de"}, {"valid.en"}, {"valid.de"}, {"test.en"}, {"test.de"}}};
+
 constexpr std::array<CatalogueFile, 6> kAn4Files{{{"etc/an4.dic"},
                                                   {"etc/an4_train.fileids"},
                                                   {"etc/an4_train.transcription"},
@@ -171,10 +174,14 @@ constexpr std::array<CatalogueEntry, 26> kSets{{
     {.name = "wmt14-en-de",
      .type = DatasetType::translation,
      .format = DatasetFormat::sentence_pairs,
+     .title =
+         "WMT'14, parliament, web and news in English and German, 4.5 million train and 3,003 test pairs",
      .languages = {"en", "de"},
+     .files = kWmt14Files,
      .download_instructions =
          "write the parallel text of https://www.statmt.org/wmt14/translation-task.html to the files train, "
-         "valid (newstest2013) and test (newstest2014) with the endings .en and .de, one sentence a line"},
+         "valid (newstest2013) and test (newstest2014) with the endings .en and .de, one sentence a line",
+     .url = "https://www.statmt.org"},
     {.name = "an4",
      .type = DatasetType::speech,
      .format = DatasetFormat::an4,

@@ -100,6 +100,11 @@ struct CatalogueEntry {
   std::string_view url = {};
 
   bool has_checksums() const { return !files.empty() && !files.front().sha256.empty(); }
+  // Returns whether "verify" can check the files: by their checksums, or by reading a corpus of speech.
+  bool can_be_verified() const {
+    return has_checksums() ||
+           (!files.empty() && (type == DatasetType::speech || type == DatasetType::lexicon));
+  }
   bool has_part_folders() const { return !train_part.empty(); }
 };
 

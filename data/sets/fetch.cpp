@@ -12,6 +12,8 @@
 #include "data/files/download.h"
 #include "data/files/gzip.h"
 #include "data/sets/directory.h"
+#include "data/sets/fetch_files.h"
+#include "data/sets/wmt14.h"
 
 namespace tapeformer {
 namespace {
@@ -23,23 +25,6 @@ constexpr int64_t kGzipOverhead = 1 << 20;
 // Maximum number of bytes in an archive that do not belong to data files, for example bytes of headers.
 constexpr int64_t kArchiveOverhead = int64_t{1} << 28;
 
-// Owner of a temporary file. The destructor removes the file, unless the file was renamed.
-struct TemporaryFile {
-  fs::path path;
-  ~TemporaryFile() {
-    std::error_code ignored;
-    fs::remove(path, ignored);
-  }
-};
-
-// Creates a file and opens it for writing. If a file with the same path exists, for example from an
-// interrupted download, this file is removed first. Throws FileError if the new file cannot be created.
-File create_file(const fs::path& path) {
-  std::error_code ignored;
-  fs::remove(path, ignored);
-  return File(path.string(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
-}
-
 fs::path target_folder(const CatalogueEntry& set, const std::string& data_dir) {
   const fs::path folder = choose_new_folder(set, data_dir);
   std::error_code error;
@@ -48,35 +33,9 @@ fs::path target_folder(const CatalogueEntry& set, const std::string& data_dir) {
   return folder;
 }
 
-bool is_url(const std::string& source) {
-  return source.find("://") != std::string::npos;
-}
-
-// Returns the path of a file or folder on this machine, or an empty path for a URL of another machine.
-fs::path find_local_path(const std::string& source) {
-  constexpr std::string_view kFile = "file://";
-  if (source.starts_with(kFile)) return source.substr(kFile.size());
-  return is_url(source) ? "" : source;
-}
-
 bool is_archive(const std::string& source) {
   return source.ends_with(".tar.gz") || source.ends_with(".tgz") || source.ends_with(".tar") ||
          source.ends_with(".zip");
-}
-
-// Copies a file from a path or URL to `target`. Returns false if the file does not exist.
-bool copy_file(const std::string& source, const fs::path& target, int64_t max_bytes) {
-  File file = create_file(target);
-  if (const fs::path path = find_local_path(source); path.empty()) {
-    if (!download(source, file, max_bytes)) return false;
-  } else {
-    std::error_code ignored;
-    if (!fs::exists(path, ignored)) return false;
-    const Bytes bytes = read_bytes(path, max_bytes);
-    file.write(bytes.data(), bytes.size());
-  }
-  file.sync();
-  return true;
 }
 
 void check_published_digest(const CatalogueFile& file, const fs::path& path, const std::string& origin) {
@@ -178,7 +137,48 @@ void fetch_files(const std::vector<CatalogueFile>& wanted, const fs::path& folde
   for (const CatalogueFile& file : wanted) fetch_file(file, folder, source);
 }
 
+// Returns the report of list_dataset_reports() on a data set, and throws its problems.
+DatasetReport require_files(const std::string& name, const std::string& data_dir) {
+  for (DatasetReport& report : list_dataset_reports(data_dir)) {
+    if (report.name != name) continue;
+    check_dataset_report(report);
+    return report;
+  }
+  throw DataError(name + ": has no list of files");
+}
+
 }  // namespace
+
+TemporaryFile::~TemporaryFile() {
+  std::error_code ignored;
+  fs::remove(path, ignored);
+}
+
+File create_file(const fs::path& path) {
+  std::error_code ignored;
+  fs::remove(path, ignored);
+  return File(path.string(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+}
+
+fs::path find_local_path(const std::string& source) {
+  constexpr std::string_view kFile = "file://";
+  if (source.starts_with(kFile)) return source.substr(kFile.size());
+  return source.find("://") == std::string::npos ? source : "";
+}
+
+bool copy_file(const std::string& source, const fs::path& target, int64_t max_bytes) {
+  File file = create_file(target);
+  if (const fs::path path = find_local_path(source); path.empty()) {
+    if (!download(source, file, max_bytes)) return false;
+  } else {
+    std::error_code ignored;
+    if (!fs::exists(path, ignored)) return false;
+    const Bytes bytes = read_bytes(path, max_bytes);
+    file.write(bytes.data(), bytes.size());
+  }
+  file.sync();
+  return true;
+}
 
 DatasetReport fetch_dataset(const std::string& name, const std::string& data_dir, const std::string& from) {
   const CatalogueEntry& set = require_catalogue_entry(
@@ -189,6 +189,11 @@ DatasetReport fetch_dataset(const std::string& name, const std::string& data_dir
     throw DataError(
         concat_text(name, ": cannot be fetched by this program; to get it: ", set.download_instructions));
   const fs::path folder = target_folder(set, data_dir);
+  if (set.type == DatasetType::translation) {
+    fetch_wmt14(folder, from.empty() ? "" : source);
+    sync_directory(folder.string());
+    return require_files(name, folder.parent_path().string());
+  }
   std::vector<CatalogueFile> wanted;
   for (const CatalogueFile& file : set.files)
     if (!verify_file(file, folder).problem.empty()) wanted.push_back(file);

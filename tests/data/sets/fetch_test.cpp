@@ -221,6 +221,67 @@ TEST_CASE("fetch downloads over http from this machine") {
   CHECK(contains(fetch_error("cifar10", dir.path(), server.url), "data_batch_1.bin: no such file, neither"));
 }
 
+namespace {
+
+// Writes the archives of WMT'14 with one to three short lines per file, and with files of other languages.
+void write_stand_in_wmt14(const std::filesystem::path& folder) {
+  const auto pair = [](const std::string& name, const std::string& en, const std::string& de) {
+    return tar_member(name + ".en", en) + tar_member(name + ".de", de);
+  };
+  const auto write_archive = [&](const std::string& name, const std::string& members) {
+    const std::string tar = members + std::string(1024, '\0');
+    write_file(folder / name, gzipped(Bytes(tar.begin(), tar.end())));
+  };
+  write_archive("training-parallel-europarl-v7.tgz", pair("training/europarl-v7.fr-en", "no\n", "non\n") +
+                                                         pair("training/europarl-v7.de-en", "a\nb", "A\nB"));
+  write_archive("training-parallel-commoncrawl.tgz", pair("commoncrawl.de-en", "c\n", "C\n"));
+  write_archive("training-parallel-nc-v9.tgz", pair("training/news-commentary-v9.de-en", "d\n", "D\n"));
+  write_archive("dev.tgz", pair("dev/newstest2012", "x\n", "x\n") + pair("dev/newstest2013", "v\n", "V\n"));
+  write_archive(
+      "test-full.tgz",
+      tar_member("test-full/newstest2014-deen-src.en.sgm",
+                 "<srcset>\n<p>\n<seg id=\"1\">one &amp; two</seg>\n<seg id=\"2\"> three </seg>\n</p>\n") +
+          tar_member("test-full/newstest2014-deen-ref.de.sgm",
+                     "<seg id=\"1\">eins</seg>\n<seg id=\"2\">drei</seg>\n"));
+}
+
+}  // namespace
+
+TEST_CASE("fetch joins the archives of wmt14-en-de to files of lines") {
+  const TempDir dir;
+  const auto archives = dir / "archives", folder = dir / "data" / "wmt14-en-de";
+  write_stand_in_wmt14(archives);
+  const std::string data_dir = (dir / "data").string();
+  CHECK(fetch_dataset("wmt14-en-de", data_dir, archives.string()).is_valid());
+  CHECK(read_file(folder / "train.en") == "a\nb\nc\nd\n");
+  CHECK(read_file(folder / "train.de") == "A\nB\nC\nD\n");
+  CHECK(read_file(folder / "valid.de") == "V\n");
+  CHECK(read_file(folder / "test.en") == "one &amp; two\nthree\n");
+  CHECK(read_file(folder / "test.de") == "eins\ndrei\n");
+  CHECK(entries(folder) == 6);
+  // Only missing splits are fetched.
+  std::filesystem::remove(archives / "training-parallel-europarl-v7.tgz");
+  std::filesystem::remove(folder / "valid.en");
+  CHECK(fetch_dataset("wmt14-en-de", data_dir, archives.string()).is_valid());
+  std::filesystem::remove(folder / "train.en");
+  CHECK(contains(fetch_error("wmt14-en-de", dir / "data", archives.string()),
+                 "training-parallel-europarl-v7.tgz"));
+  const std::string other = tar_member("dev/newstest2013.en", "v\n") + std::string(1024, '\0');
+  write_file(archives / "dev.tgz", other);
+  CHECK(entries(folder) == 5);
+  write_stand_in_wmt14(archives);
+  write_file(archives / "dev.tgz", other);
+  std::filesystem::remove(folder / "valid.en");
+  CHECK(contains(fetch_error("wmt14-en-de", dir / "data", archives.string()),
+                 "dev.tgz: contains no file newstest2013.de"));
+  if (!can_download()) return;
+  const ScopedVariable no_proxy("no_proxy", "127.0.0.1");
+  write_stand_in_wmt14(archives);
+  const TinyServer server(archives);
+  CHECK(fetch_dataset("wmt14-en-de", (dir / "other").string(), server.url).is_valid());
+  CHECK(read_file(dir / "other/wmt14-en-de/train.en") == "a\nb\nc\nd\n");
+}
+
 TEST_CASE("failed, truncated and too large downloads are errors with the URL and the reason") {
   if (!can_download()) {
     MESSAGE("skipped: built without libcurl");

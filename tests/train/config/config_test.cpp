@@ -182,7 +182,7 @@ TEST_CASE("--set parses TOML values and bare words, and the last value applies")
 TEST_CASE("help lists every key with its default, range and choices") {
   const std::string help = format_config_help();
   CHECK(help.find("batch_size = 10\n      sequences per batch, summed over all processes (an integer from 1 "
-                  "to 1048576)") != std::string::npos);
+                  "to 1048576; for batches of a number of sequences)") != std::string::npos);
   CHECK(help.find("betas = [0.9, 0.999]") != std::string::npos);
   CHECK(help.find("(one of \"post\", \"pre\"; for configs with model.encoder = \"transformer\")") !=
         std::string::npos);

@@ -243,15 +243,48 @@ Names unused_by_defaults() {
 
 // Returns the keys that have no effect in any config of this file.
 Names unused_by_all() {
-  return {
-      "data.image_size",         "data.color",          "data.bad_images",      "data.image_cache",
-      "data.valid_share",        "data.test_share",     "data.valid_path",      "data.test_path",
-      "data.tokenizer",          "data.vocabulary",     "data.sequence_length", "data.sentencepiece_model",
-      "data.unknown_characters", "data.eval_context",   "optimizer.form",       "optimizer.decay_rate",
-      "optimizer.update_clip",   "data.min_length",     "data.max_depth",       "data.max_args",
-      "data.test_length",        "data.tokens",         "data.pairs",           "data.min_pairs",
-      "data.test_pairs",         "data.power",          "data.streams",         "data.components",
-      "model.decoder_layers",    "model.summary_tokens"};
+  return {"data.image_size",
+          "data.color",
+          "data.bad_images",
+          "data.image_cache",
+          "data.valid_share",
+          "data.test_share",
+          "data.valid_path",
+          "data.test_path",
+          "data.tokenizer",
+          "data.vocabulary",
+          "data.sequence_length",
+          "data.sentencepiece_model",
+          "data.unknown_characters",
+          "data.eval_context",
+          "optimizer.form",
+          "optimizer.decay_rate",
+          "optimizer.update_clip",
+          "data.min_length",
+          "data.max_depth",
+          "data.max_args",
+          "data.test_length",
+          "data.tokens",
+          "data.pairs",
+          "data.min_pairs",
+          "data.test_pairs",
+          "data.power",
+          "data.streams",
+          "data.components",
+          "model.decoder_layers",
+          "model.summary_tokens",
+          "data.source",
+          "data.target",
+          "data.valid_source",
+          "data.valid_target",
+          "data.test_source",
+          "data.test_target",
+          "data.source_language",
+          "data.target_language",
+          "data.unit",
+          "data.max_ratio",
+          "data.valid_pairs",
+          "data.batch_tokens"};
 }
 
 // Returns the keys that only models of type "sequence" use.
@@ -368,4 +401,23 @@ TEST_CASE("the error for model.attention_dropout says why a kind does not have i
                      "weights: it computes no "
                      "attention weights)"));
   CHECK(error("[\"softmax\",\"local\"]").empty());
+}
+
+TEST_CASE(
+    "data sets can have different defaults for a key, and keep a value that is the default of another") {
+  const std::vector<SchemaKey> schema = make_config_schema();
+  const auto key = std::find_if(schema.begin(), schema.end(),
+                                [](const SchemaKey& k) { return k.name() == "data.tokenizer"; });
+  REQUIRE(key != schema.end());
+  Config config;
+  config.data.dataset = "text";
+  CHECK(key->get(config) == OptionValue(std::string("bytes")));
+  key->set(config, std::string("bytes"));
+  CHECK(key->is_default(config));
+  config.data.dataset = "translation";
+  CHECK_FALSE(key->is_default(config));
+  CHECK(config.data.get<std::string>("tokenizer") == "bytes");
+  key->reset(config);
+  CHECK(key->get(config) == OptionValue(std::string("sentencepiece")));
+  CHECK(config.data.options == OptionValues());
 }

@@ -174,7 +174,7 @@ void check_options(const CommandLine& line) {
 // "data verify" checks the contents of the files.
 std::string list_sets_without_checksums() {
   const auto names = list_dataset_names(
-      [](const CatalogueEntry& set) { return !set.files.empty() && !set.has_checksums(); });
+      [](const CatalogueEntry& set) { return set.can_be_verified() && !set.has_checksums(); });
   std::string text;
   for (size_t i = 0; i < names.size(); ++i)
     text += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + names[i];

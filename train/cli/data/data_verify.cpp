@@ -28,7 +28,7 @@ struct Verified {
 // Returns the data set with this name if its files have no published checksums, else nullptr.
 const CatalogueEntry* find_unpublished_set(const std::string& name) {
   const CatalogueEntry* const set = find_catalogue_entry(name);
-  return set && !set->files.empty() && !set->has_checksums() ? set : nullptr;
+  return set && set->can_be_verified() && !set->has_checksums() ? set : nullptr;
 }
 
 bool is_path(const std::string& name) {
@@ -147,7 +147,7 @@ void verify_config(const std::string& path, const CommandLine& line, Verified& v
 std::vector<std::string> list_found_sets(const CommandLine& line) {
   std::vector<std::string> names;
   for (const DatasetReport& set : list_dataset_reports(line.common_options.data_dir))
-    if (set.folder) names.push_back(set.name);
+    if (set.folder && set.entry->can_be_verified()) names.push_back(set.name);
   if (names.empty()) throw DataError("no data set was found; \"tapeformer data list\" says how to get them");
   return names;
 }
@@ -159,7 +159,7 @@ void verify_one(const std::string& name, const std::string& layout, const Comman
   if (const CatalogueEntry* const set = find_unpublished_set(name))
     return verify_folder(name, name, require_dataset_folder(*set, line.common_options.data_dir), line,
                          verified);
-  const auto known = list_dataset_names([](const CatalogueEntry& set) { return !set.files.empty(); });
+  const auto known = list_dataset_names(&CatalogueEntry::can_be_verified);
   if (std::find(known.begin(), known.end(), name) == known.end())
     throw ConfigError(describe_unknown_word("data set, folder or config", name, known));
   verify_published(name, line, verified);

@@ -1,20 +1,17 @@
-#include "data/translation/translation_kind.h"
+#include "data/translation/translation_options.h"
 
 #include <algorithm>
 
 #include "core/base/errors.h"
 #include "core/options/option_table.h"
 #include "data/sets/directory.h"
-#include "data/symbol_tasks.h"
-#include "data/translation/translation_dataset.h"
 
 namespace tapeformer {
 namespace {
 
 using Names = std::vector<std::string>;
-using Problems = std::vector<std::pair<std::string, std::string>>;
 
-constexpr double kMaxCount = 1 << 20;
+constexpr double kMinLength = 8, kMaxCount = 1 << 20;  // as for other data sets with these options
 
 struct TranslationValues {
   TranslationOptions pairs = {};
@@ -42,7 +39,7 @@ const OptionTable<TranslationOptions>& pair_table() {
         .use_if({"sentencepiece_model", {""}});
     options->add("max_length", &O::max_length, "largest number of tokens of a training sentence")
         .use_for(OptionUse::model)
-        .require_range(SymbolTask::kMinLength, kMaxCount);
+        .require_range(kMinLength, kMaxCount);
     options
         ->add(
             "max_ratio", &O::max_ratio,
@@ -96,18 +93,6 @@ const OptionTable<TranslationValues>& translation_table() {
   return table;
 }
 
-std::vector<OptionSpec> list_options_of_set(const CatalogueEntry& set) {
-  Names excluded = {"source",      "target",      "valid_source", "valid_target",
-                    "test_source", "test_target", "valid_pairs"};
-  if (set.needs_path) excluded = {"source_language", "target_language"};
-  if (set.format != DatasetFormat::verse_pairs) excluded.push_back("unit");
-  std::vector<OptionSpec> options = translation_table().specs();
-  std::erase_if(options, [&](const OptionSpec& spec) {
-    return std::find(excluded.begin(), excluded.end(), spec.name) != excluded.end();
-  });
-  return options;
-}
-
 // The languages of a data set of the catalogue.
 struct LanguagePair {
   std::string source, target;
@@ -123,18 +108,35 @@ LanguagePair choose_languages(const CatalogueEntry& set, const TranslationValues
                                         : LanguagePair{other(values.target_language), values.target_language};
 }
 
-TranslationOptions make_options(const CatalogueEntry& set, const OptionValues& option_values,
-                                const DatasetRequest& request) {
+}  // namespace
+
+std::vector<OptionSpec> list_translation_options(const CatalogueEntry& set) {
+  Names excluded = {"source",      "target",      "valid_source", "valid_target",
+                    "test_source", "test_target", "valid_pairs"};
+  if (set.needs_path) excluded = {"source_language", "target_language"};
+  if (set.format != DatasetFormat::verse_pairs) excluded.push_back("unit");
+  std::vector<OptionSpec> options = translation_table().specs();
+  std::erase_if(options, [&](const OptionSpec& spec) {
+    return std::find(excluded.begin(), excluded.end(), spec.name) != excluded.end();
+  });
+  return options;
+}
+
+TranslationOptions read_translation_options(const OptionValues& values) {
+  return translation_table().read(values).pairs;
+}
+
+TranslationOptions find_translation_files(const CatalogueEntry& set, const OptionValues& option_values,
+                                          const std::string& data_dir) {
   const TranslationValues values = translation_table().read(option_values);
   TranslationOptions options = values.pairs;
-  options.limit = request.limit;
   if (set.needs_path) {
     options.train = {values.source, values.target};
     options.valid = {values.valid_source, values.valid_target};
     options.test = {values.test_source, values.test_target};
     return options;
   }
-  const std::filesystem::path folder = require_dataset_folder(set, request.data_dir);
+  const std::filesystem::path folder = require_dataset_folder(set, data_dir);
   const auto [source, target] = choose_languages(set, values);
   const auto find_split = [&](const std::string& split) {
     return SentencePairPaths{require_file(folder, split + "." + source).string(),
@@ -147,18 +149,16 @@ TranslationOptions make_options(const CatalogueEntry& set, const OptionValues& o
   return options;
 }
 
-std::shared_ptr<const Tokenizer> choose_tokenizer(const CatalogueEntry& set, const OptionValues& values,
-                                                  const DatasetRequest& request) {
-  if (request.tokenizer) return request.tokenizer;
-  if (translation_table().read(values).pairs.tokenizer_name == kByteTokenizerName)
-    return make_byte_tokenizer();
-  return make_tokenizer(make_options(set, values, request), request.seed);
+bool has_validation_pairs(const CatalogueEntry& set, const OptionValues& option_values) {
+  const TranslationValues values = translation_table().read(option_values);
+  return !set.needs_path || !values.valid_source.empty() || values.pairs.valid_pairs > 0;
 }
 
-Problems find_problems_of_values(const CatalogueEntry& set, const OptionValues& option_values) {
+std::vector<std::pair<std::string, std::string>> find_translation_problems(
+    const CatalogueEntry& set, const OptionValues& option_values) {
   const TranslationValues values = translation_table().read(option_values);
   const TranslationOptions& pairs = values.pairs;
-  Problems problems;
+  std::vector<std::pair<std::string, std::string>> problems;
   const auto require = [&](bool condition, const char* option, const std::string& problem) {
     if (!condition) problems.emplace_back(option, problem);
   };
@@ -187,34 +187,6 @@ Problems find_problems_of_values(const CatalogueEntry& set, const OptionValues& 
   require(source != target, "target_language",
           concat_text("expected another language than source_language = \"", source, "\""));
   return problems;
-}
-
-}  // namespace
-
-DatasetKind make_translation_kind(const CatalogueEntry& set) {
-  DatasetKind kind{.name = std::string(set.name),
-                   .help = std::string(set.title),
-                   .options = list_options_of_set(set),
-                   .type = set.type,
-                   .model_types = {"translation"}};
-  kind.get_info = [&set](const OptionValues& values, const DatasetRequest& request) {
-    return make_translation_info(translation_table().read(values).pairs, std::string(set.name), request.split,
-                                 *choose_tokenizer(set, values, request));
-  };
-  kind.make = [&set](const OptionValues& values, const DatasetRequest& request) {
-    return std::make_shared<const TranslationDataset>(make_options(set, values, request),
-                                                      std::string(set.name), request.split,
-                                                      choose_tokenizer(set, values, request));
-  };
-  kind.make_tokenizer = [&set](const OptionValues& values, const DatasetRequest& request) {
-    return choose_tokenizer(set, values, request);
-  };
-  kind.has_validation_split = [&set](const OptionValues& option_values) {
-    const TranslationValues values = translation_table().read(option_values);
-    return !set.needs_path || !values.valid_source.empty() || values.pairs.valid_pairs > 0;
-  };
-  kind.find_problems = [&set](const OptionValues& values) { return find_problems_of_values(set, values); };
-  return kind;
 }
 
 }  // namespace tapeformer
