@@ -6,6 +6,7 @@
 
 #include "tests/data/support.h"
 #include "tests/train/cli/tiny_run.h"
+#include "tests/train/cli/translation_run.h"
 #include "tests/train/distributed/mpirun.h"
 #include "tests/train/tasks/speech/tiny_speech.h"
 #include "train/metrics.h"
@@ -155,6 +156,21 @@ TEST_CASE("a run on speech resumes within an epoch with other numbers of process
   REQUIRE(epochs > 0);
   REQUIRE(task->batches().count_complete_epochs(kSaved - 1) == epochs);
   check_resumes(dir, (dir / "config.toml").string(), kSaved, 15);
+}
+
+TEST_CASE("a translation model trains, resumes and is scored with other numbers of processes") {
+  if (is_mpirun_missing()) return;
+  TranslationFiles files;
+  files.config.model.options.set("dropout", 0.1);
+  files.config.train.steps = 12;
+  files.config.train.checkpoint_every = 6;
+  write_file(files.dir / "config.toml", to_toml(files.config));
+  check_resumes(files.dir, (files.dir / "config.toml").string(), 6, 12);
+  const std::vector<std::string> eval = {PROGRAM, "eval", (files.dir / "whole").string(), "--json"};
+  const auto alone = parse_json_output(Job(1, eval).result()),
+             shared = parse_json_output(Job(3, eval).result());
+  for (const char* score : {"nats_per_token", "bleu", "chrf2"}) CHECK(alone[score] == shared[score]);
+  CHECK(shared["examples"] == 20);
 }
 
 TEST_CASE("several processes draw the same sequences as one process") {

@@ -1,0 +1,146 @@
+// Tests of training, `translate`, `eval` and `score` of translation models.
+#include <cmath>
+#include <sstream>
+
+#include "tests/train/cli/translation_run.h"
+#include "train/metrics.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+using Lines = std::vector<std::string>;
+
+Lines split_lines(const std::string& text) {
+  Lines lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// A model after a few steps.
+struct TinyTranslator : TranslationFiles {
+  TinyTranslator() { train(config, dir / "run"); }
+  ProgramResult call(Lines words, const std::string& in = "/dev/null") const {
+    words.insert(words.begin() + 1, (dir / "run").string());
+    return run_program(words, "", in);
+  }
+  std::string input(const std::string& text) const {
+    write_file(dir / "input", text);
+    return (dir / "input").string();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a translation model learns to reverse words, and eval prints its scores with signatures") {
+  TranslationFiles files(2000);
+  files.config.train.steps = 1000;
+  files.config.schedule.kind = "cosine";
+  files.config.optimizer.kind = "adamw";
+  files.config.optimizer.lr = 3e-3;
+  train(files.config, files.dir / "run");
+  const std::string run = (files.dir / "run").string();
+  const auto report = parse_json_output(run_program({"eval", run, "--json"}));
+  MESSAGE("chrF2 " << report["chrf2"].get<double>() << ", nats " << report["nats_per_token"].get<double>());
+  CHECK(report["chrf2"].get<double>() > 90);
+  CHECK(report["examples"] == 20);
+  CHECK(report["beam"] == 4);
+  CHECK(report["signatures"].size() == 4);
+  const auto record = read_metrics((files.dir / "run" / "metrics.jsonl").string()).back();
+  CHECK(get_metric_number(record, "chrf2", -1) > 60);
+  CHECK(run_program({"eval", run}).out.find("nrefs:1|case:mixed|eff:no|tok:13a") != std::string::npos);
+}
+
+TEST_CASE("translate keeps the order of the lines and empty lines, from a file and from standard input") {
+  const TinyTranslator run;
+  const std::string path = run.input("abc\n\nf\n  \nabc");
+  const ProgramResult result = run.call({"translate", path});
+  CAPTURE(result.err);
+  REQUIRE(result.code == 0);
+  const Lines lines = split_lines(result.out);
+  REQUIRE(lines.size() == 5);
+  CHECK(lines[1].empty());
+  CHECK(lines[0] == lines[4]);
+  CHECK(run.call({"translate"}, path).out == result.out);
+  CHECK(run.call({"translate", "-"}, path).out == result.out);
+  CHECK(run.call({"translate", path, "--batch-tokens", "1"}).out == result.out);
+  CHECK(run.call({"translate", path, "--greedy"}).out == run.call({"translate", path, "--beam", "1"}).out);
+  CHECK(run.call({"translate", run.input("")}).code == 3);
+  CHECK(run.call({"translate"}, "/dev/null").out.empty());
+}
+
+TEST_CASE("translate prints n-best lists as Marian, scores, and JSON") {
+  const TinyTranslator run;
+  const std::string path = run.input("abc\nfe\n");
+  const Lines best = split_lines(run.call({"translate", path}).out);
+  const Lines lists = split_lines(run.call({"translate", path, "--n-best", "3"}).out);
+  REQUIRE(lists.size() == 6);
+  CHECK(lists[0].starts_with("0 ||| " + best[0] + " ||| F0= -"));
+  CHECK(lists[3].starts_with("1 ||| " + best[1] + " ||| F0= -"));
+  const Lines scored = split_lines(run.call({"translate", path, "--scores"}).out);
+  CHECK(scored[0].ends_with("\t" + best[0]));
+  const auto report = parse_json_output(run.call({"translate", path, "--n-best", "2", "--json"}));
+  CHECK(report["lines"] == 2);
+  CHECK(report["translations"][1]["hypotheses"].size() == 2);
+  const auto& first = report["translations"][0]["hypotheses"][0];
+  CHECK(first["text"] == best[0]);
+  // The score is the log-probability divided by ((5 + n) / 6)^0.6.
+  const double n = first["tokens"].get<double>() + (first["complete"].get<bool>() ? 1 : 0);
+  CHECK(first["score"].get<double>() ==
+        doctest::Approx(first["log_probability"].get<double>() / std::pow((5 + n) / 6, 0.6)));
+}
+
+TEST_CASE("score gives the log-probabilities of the search") {
+  const TinyTranslator run;
+  const std::string path = run.input("abc\nfe\n");
+  const auto report = parse_json_output(run.call({"translate", path, "--json"}));
+  std::string targets;
+  for (const auto& one : report["translations"])
+    targets += one["hypotheses"][0]["text"].get<std::string>() + "\n";
+  write_file(run.dir / "targets", targets);
+  const auto scores =
+      parse_json_output(run.call({"score", path, (run.dir / "targets").string(), "--json"}))["scores"];
+  for (size_t i = 0; i < 2; ++i) {
+    const auto& one = report["translations"][i]["hypotheses"][0];
+    if (one["complete"].get<bool>())
+      CHECK(scores[i]["log_probability"].get<double>() ==
+            doctest::Approx(one["log_probability"].get<double>()).epsilon(1e-4));
+  }
+}
+
+TEST_CASE("a translation does not end: long lines, unknown characters and the maximum length are answered") {
+  const TinyTranslator run;
+  const std::string path = run.input(std::string(500, 'a') + "\n\xE4\xBA\xBA\naXb\n");
+  const ProgramResult result = run.call({"translate", path, "--max-length", "5"});
+  CHECK(result.code == 0);
+  CHECK(split_lines(result.out).size() == 3);
+  CHECK(result.err.find("1 lines are longer than the model takes") != std::string::npos);
+  CHECK(result.err.find("2 characters are not in the vocabulary") != std::string::npos);
+  for (const std::string& line : split_lines(result.out)) CHECK(line.size() <= 5);
+}
+
+TEST_CASE("errors of translate and score name the option, the file or the line") {
+  const TinyTranslator run;
+  const std::string path = run.input("abc\n"), latin = (run.dir / "latin").string();
+  write_file(latin, std::string("a\n\xE4 b\n"));
+  const auto error = [&](const Lines& words, int code, const std::string& in = "/dev/null") {
+    const ProgramResult result = run.call(words, in);
+    CAPTURE(result.err);
+    CHECK(result.code == code);
+    return result.err;
+  };
+  const auto contains_text = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
+  CHECK(contains_text(error({"translate", path, "--n-best", "5"}, 2),
+                      "--n-best 5: expected at most the beam, 4"));
+  CHECK(contains_text(error({"translate", path, "--greedy", "--beam", "2"}, 2), "--greedy excludes --beam"));
+  CHECK(contains_text(error({"translate", latin}, 3), "latin:2"));
+  CHECK(contains_text(error({"translate"}, 3, latin), "standard input:2"));
+  CHECK(contains_text(error({"score", path}, 2), "TARGET"));
+  CHECK(contains_text(error({"score", path, latin}, 3), "latin"));
+  CHECK(contains_text(error({"generate"}, 2), "this is a model of translations"));
+  CHECK(contains_text(error({"eval", "--context", "3"}, 2), "this is a model of translations"));
+}
