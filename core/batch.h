@@ -21,8 +21,9 @@ struct Batch {
   // (batch, length) uint8 or int64: the token that position t must predict, if it is not token t + 1. The
   // last token is then not read. Undefined if position t predicts token t + 1.
   Tensor token_targets = {};
-  // Translation: (batch, source length) int64 tokens of the sentences to translate, and (batch,) int64 numbers
-  // of valid tokens. `tokens` are then the translations: a begin token, the sentence, an end token, padding.
+  // Translation: (batch, source length) int64 tokens of the sentences to translate, and (batch,) int64
+  // numbers of valid tokens. `tokens` are then the translations: a begin token, the sentence, an end token,
+  // padding.
   Tensor source = {}, source_lengths = {};
 
   const Tensor& inputs() const { return tokens.defined() ? tokens : elements; }
