@@ -17,8 +17,8 @@ struct RowCopy {
 };
 
 // Copies rows of `from` (rows, …) to rows of `to`, which has the same sizes except for the number of rows. If
-// `count` is not negative, copies only the first `count` elements of the second dimension. Both are
-// contiguous. They can be one tensor if no row is both read and written.
+// `count` is not negative, copies only the first `count` elements of the second dimension, whose size can
+// then differ. Both are contiguous. They can be one tensor if no row is both read and written.
 void copy_rows(const Tensor& from, const Tensor& to, std::span<const RowCopy> rows, int64_t count = -1);
 // Returns a copy of these rows.
 Tensor select_rows(const Tensor& from, std::span<const int64_t> rows);
@@ -33,9 +33,9 @@ class AttentionState {
   // Resets the state for new sequences. Does not free memory.
   virtual void reset() = 0;
   virtual int64_t bytes() const = 0;
-  // Copies sequences of `from`, a state of the same layer that has read the same number of tokens. It can be
-  // this state if no row is both read and written. Throws std::invalid_argument if the kind does not
-  // implement it.
+  // Copies sequences of `from`, a state of the same layer. This state then has read as many tokens, which
+  // must not exceed its capacity. `from` can be this state if no row is both read and written. Throws
+  // std::invalid_argument if the kind does not implement it.
   virtual void copy_rows(const AttentionState& from, std::span<const RowCopy> rows);
 };
 

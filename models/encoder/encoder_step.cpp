@@ -18,8 +18,8 @@ RecurrentEncoder::RecurrentEncoder(const Encoder& encoder, int64_t batch, int64_
   allocate();
 }
 
-RecurrentEncoder::RecurrentEncoder(const RecurrentEncoder& other, int64_t batch)
-    : encoder_(other.encoder_), batch_(batch), capacity_(other.capacity_), position_(other.position_) {
+RecurrentEncoder::RecurrentEncoder(const RecurrentEncoder& other, int64_t batch, int64_t capacity)
+    : encoder_(other.encoder_), batch_(batch), capacity_(capacity) {
   for (const Layer& layer : other.layers_)
     layers_.push_back({.weights = layer.weights,
                        .projections = layer.projections,
@@ -123,7 +123,8 @@ void RecurrentEncoder::copy_rows(std::span<const RowCopy> rows) {
   }
 }
 
-std::unique_ptr<RecurrentEncoder> RecurrentEncoder::select_sources(std::span<const int64_t> sources) const {
+std::unique_ptr<RecurrentEncoder> RecurrentEncoder::select_sources(std::span<const int64_t> sources,
+                                                                   int64_t capacity) const {
   const NoGradScope no_grad;
   const int64_t group = batch_ / source_count_;
   std::vector<RowCopy> rows;
@@ -131,7 +132,8 @@ std::unique_ptr<RecurrentEncoder> RecurrentEncoder::select_sources(std::span<con
     for (int64_t i = 0; i < group; ++i)
       rows.push_back({source * group + i, static_cast<int64_t>(rows.size())});
   const auto count = static_cast<int64_t>(sources.size());
-  std::unique_ptr<RecurrentEncoder> result(new RecurrentEncoder(*this, count * group));
+  auto result = std::make_unique<RecurrentEncoder>(*this, count * group, capacity);
+  result->position_ = position_;
   result->source_count_ = count;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& from = layers_[i];

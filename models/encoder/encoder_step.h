@@ -20,6 +20,10 @@ class RecurrentEncoder {
   // std::invalid_argument if an attention kind has no recurrent form.
   RecurrentEncoder(const Encoder& encoder, int64_t batch, int64_t capacity);
 
+  // Makes an encoder with the packed weights of `other`, whose batch must be at least as large, and empty
+  // states.
+  RecurrentEncoder(const RecurrentEncoder& other, int64_t batch, int64_t capacity);
+
   // Returns the buffer for the input of the next step, (batch, width). The caller fills the buffer before
   // each step.
   const Tensor& input() const { return input_; }
@@ -36,8 +40,9 @@ class RecurrentEncoder {
   // Copies rows of the states, for a beam search. No row may be both read and written. Throws
   // std::invalid_argument if an attention kind does not implement it.
   void copy_rows(std::span<const RowCopy> rows);
-  // Returns a copy with the rows of these sequences of the source only. It shares the packed weights.
-  std::unique_ptr<RecurrentEncoder> select_sources(std::span<const int64_t> sources) const;
+  // Returns a copy with the rows of these sequences of the source only and another capacity. It shares the
+  // packed weights.
+  std::unique_ptr<RecurrentEncoder> select_sources(std::span<const int64_t> sources, int64_t capacity) const;
 
  private:
   struct TokenExecutor;
@@ -60,9 +65,6 @@ class RecurrentEncoder {
     std::unique_ptr<AttentionState> state = nullptr;
     bool can_round_result = false;  // whether the attention can write bfloat16 results for float32 inputs
   };
-  // Makes the copy of select_sources(), with empty states.
-  RecurrentEncoder(const RecurrentEncoder& other, int64_t batch);
-
   // Returns a layer with the packed weights for `batch` rows, without a state.
   Layer make_layer(const EncoderLayer& weights, int64_t index, int64_t batch) const;
   // Returns the input of the final norm.

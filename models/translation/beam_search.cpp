@@ -6,7 +6,6 @@
 
 #include "core/base/errors.h"
 #include "core/threads/threads.h"
-#include "models/translation/decoder.h"
 #include "ops/softmax.h"
 
 namespace tapeformer {
@@ -158,9 +157,10 @@ class SentenceBeam {
 // A beam search over several sentences at the same time.
 class TranslationSearch {
  public:
-  TranslationSearch(const TranslationModel& model, const Tensor& source, const Tensor& lengths,
+  TranslationSearch(TranslationDecoder& decoder, const Tensor& source, const Tensor& lengths,
                     const BeamSearchOptions& options)
-      : model_(model), options_(options) {
+      : decoder_(decoder), end_token_(decoder.model().end_token()), options_(options) {
+    const TranslationModel& model = decoder.model();
     const int64_t limit = model.options().max_length;
     int64_t capacity = 1;
     for (int64_t i = 0; i < source.size(0); ++i) {
@@ -172,15 +172,14 @@ class TranslationSearch {
     }
     const NoGradScope no_grad;
     const Device device = model.predictor.weight.device();
-    decoder_ = std::make_unique<TranslationDecoder>(model, model.encode(source.to(device), lengths, {}),
-                                                    options.beam_size, capacity);
-    tokens_ = Tensor::full({decoder_->row_count()}, static_cast<double>(model.end_token()), DType::int64);
+    decoder.start(model.encode(source.to(device), lengths, {}), options.beam_size, capacity);
+    tokens_ = Tensor::full({decoder_.row_count()}, static_cast<double>(end_token_), DType::int64);
   }
 
   bool is_done() const { return active_.empty(); }
 
   void step() {
-    const std::vector<Continuation> best = find_continuations(decoder_->step(tokens_));
+    const std::vector<Continuation> best = find_continuations(decoder_.step(tokens_));
     std::vector<RowCopy> copies;
     const auto beam = options_.beam_size;
     for (size_t i = 0; i < active_.size(); ++i) {
@@ -189,13 +188,13 @@ class TranslationSearch {
       const auto first = best.begin() + static_cast<std::ptrdiff_t>(i * candidates_);
       std::vector<Continuation> own(first, first + static_cast<std::ptrdiff_t>(counts_[i]));
       const auto row = static_cast<int64_t>(i) * beam;
-      sentence.extend(own, model_.end_token(), row, copies);
+      sentence.extend(own, end_token_, row, copies);
       for (int64_t j = 0; j < beam && !sentence.is_done(); ++j) {
         const auto& tokens = sentence.live()[static_cast<size_t>(j)].tokens;
         if (!tokens.empty()) tokens_.data<int64_t>()[row + j] = tokens.back();
       }
     }
-    decoder_->copy_rows(copies);
+    decoder_.copy_rows(copies);
     compact();
   }
 
@@ -257,8 +256,8 @@ class TranslationSearch {
     if (kept.empty() ||
         static_cast<double>(kept.size()) > kCompactionShare * static_cast<double>(active_.size()))
       return;
-    decoder_->select_sources(kept);
-    const Tensor tokens = Tensor::empty({decoder_->row_count()}, DType::int64);
+    decoder_.select_sources(kept);
+    const Tensor tokens = Tensor::empty({decoder_.row_count()}, DType::int64);
     for (size_t i = 0; i < kept.size(); ++i)
       std::copy_n(tokens_.data<int64_t>() + kept[i] * options_.beam_size, options_.beam_size,
                   tokens.data<int64_t>() + static_cast<int64_t>(i) * options_.beam_size);
@@ -266,12 +265,12 @@ class TranslationSearch {
     active_ = remaining;
   }
 
-  const TranslationModel& model_;
+  TranslationDecoder& decoder_;
+  int64_t end_token_;
   BeamSearchOptions options_;
   std::vector<SentenceBeam> beams_;
   std::vector<int64_t> active_;  // the sentences in the rows of the decoder
-  std::unique_ptr<TranslationDecoder> decoder_;
-  Tensor tokens_;  // (rows,) newest tokens
+  Tensor tokens_;                // (rows,) newest tokens
   size_t candidates_ = 0;
   std::vector<size_t> counts_;
 };
@@ -282,7 +281,7 @@ double compute_length_penalty(int64_t tokens, double alpha) {
   return std::pow((5 + static_cast<double>(tokens)) / 6, alpha);
 }
 
-std::vector<std::vector<TranslationHypothesis>> translate(const TranslationModel& model, const Tensor& source,
+std::vector<std::vector<TranslationHypothesis>> translate(TranslationDecoder& decoder, const Tensor& source,
                                                           const Tensor& lengths,
                                                           const BeamSearchOptions& options) {
   check(options.beam_size >= 1 && options.hypotheses >= 1 && options.hypotheses <= options.beam_size,
@@ -290,7 +289,7 @@ std::vector<std::vector<TranslationHypothesis>> translate(const TranslationModel
   check(source.rank() == 2 && lengths.shape() == Shape{source.size(0)}, "translate", "source ",
         source.shape(), " and lengths ", lengths.shape(), " do not match");
   if (source.size(0) == 0) return {};
-  TranslationSearch search(model, source, lengths, options);
+  TranslationSearch search(decoder, source, lengths, options);
   while (!search.is_done()) search.step();
   return search.take_results();
 }

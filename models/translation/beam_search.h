@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/translation/model.h"
+#include "models/translation/decoder.h"
 
 namespace tapeformer {
 
@@ -34,7 +34,9 @@ double compute_length_penalty(int64_t tokens, double alpha);
 // until no unfinished hypothesis can have a higher score than the worst finished one. Without a finished
 // hypothesis at the maximum length, returns unfinished ones. A result depends only on the sentence, up to
 // rounding.
-std::vector<std::vector<TranslationHypothesis>> translate(const TranslationModel& model, const Tensor& source,
+//
+// The decoder keeps its packed weights, so one decoder should translate all batches.
+std::vector<std::vector<TranslationHypothesis>> translate(TranslationDecoder& decoder, const Tensor& source,
                                                           const Tensor& lengths,
                                                           const BeamSearchOptions& options);
 

@@ -1,29 +1,45 @@
 #include "models/translation/decoder.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "ops/elementwise.h"
 #include "ops/view.h"
 
 namespace tapeformer {
+namespace {
 
-TranslationDecoder::TranslationDecoder(const TranslationModel& model, EncodedSource source,
-                                       int64_t rows_per_source, int64_t capacity)
-    : model_(model), source_(std::move(source)), rows_per_source_(rows_per_source) {
+constexpr int64_t kFirstCapacity = 16;  // most translations of sentences are about as long
+
+}  // namespace
+
+void TranslationDecoder::pack() {
+  const Linear& predictor = model_.predictor;
+  packed_rows_ = row_count();
+  packed_decoder_ = std::make_unique<RecurrentEncoder>(model_.decoder, packed_rows_, 1);
+  predictor_ = DecodingLinear(predictor.weight, predictor.bias, packed_rows_);
+  const Tensor weight = detach(model_.target_embeddings().weight);
+  embeddings_ = model_.options().shared_embeddings ? mul(weight, model_.embedding_scale()) : weight;
+  no_features_ = Tensor::zeros({1, 0}, weight.dtype(), weight.device());
+}
+
+void TranslationDecoder::start(EncodedSource source, int64_t rows_per_source, int64_t max_length) {
   const NoGradScope no_grad;
-  const TranslationModelOptions& options = model.options();
-  check(capacity >= 1 && capacity <= options.max_length, "TranslationDecoder", "capacity ", capacity,
+  const TranslationModelOptions& options = model_.options();
+  check(max_length >= 1 && max_length <= options.max_length, "TranslationDecoder", "the length ", max_length,
         " must be from 1 to ", options.max_length);
+  source_ = std::move(source);
+  rows_per_source_ = rows_per_source;
+  max_length_ = max_length;
+  capacity_ = std::min(max_length, kFirstCapacity);
+  position_ = 0;
   if (supports(options.encoder.attention, &AttentionCapabilities::recurrent)) {
-    decoder_ = std::make_unique<RecurrentEncoder>(model.decoder, row_count(), capacity);
+    if (row_count() > packed_rows_) pack();
+    decoder_ = std::make_unique<RecurrentEncoder>(*packed_decoder_, row_count(), capacity_);
     decoder_->read_source(source_);
-    predictor_ = DecodingLinear(model.predictor.weight, model.predictor.bias, row_count());
-    const Tensor weight = detach(model.target_embeddings().weight);
-    embeddings_ = options.shared_embeddings ? mul(weight, model.embedding_scale()) : weight;
-    no_features_ = Tensor::zeros({1, 0}, weight.dtype(), weight.device());
   } else {
-    prefixes_.resize(static_cast<size_t>(row_count()));
+    prefixes_.assign(static_cast<size_t>(row_count()), {});
   }
   allocate();
 }
@@ -40,6 +56,12 @@ const Tensor& TranslationDecoder::step(const Tensor& tokens) {
   check(tokens.shape() == Shape{row_count()}, "TranslationDecoder", "tokens ", tokens.shape(), " must be ",
         Shape{row_count()});
   if (!decoder_) return logits_ = recompute(tokens);
+  if (position_ == capacity_) {
+    capacity_ = std::min(2 * capacity_, max_length_);
+    std::vector<int64_t> all(static_cast<size_t>(source_.states.size(0)));
+    std::iota(all.begin(), all.end(), 0);
+    decoder_ = decoder_->select_sources(all, capacity_);
+  }
   device_tokens_.copy_from(tokens);
   const Tensor& positions = model_.target_positions;
   const Tensor row = positions.defined() ? detach(positions) : Tensor{};
@@ -75,7 +97,7 @@ void TranslationDecoder::copy_rows(std::span<const RowCopy> rows) {
 
 void TranslationDecoder::select_sources(std::span<const int64_t> sources) {
   if (decoder_) {
-    decoder_ = decoder_->select_sources(sources);
+    decoder_ = decoder_->select_sources(sources, capacity_);
   } else {
     std::vector<std::vector<int64_t>> kept;
     for (const int64_t source : sources)

@@ -148,7 +148,7 @@ CommandSpec make_translate_spec() {
                    .min = 0,
                    .max = 1 << 20},
                   {.name = "batch-tokens",
-                   .default_value = int64_t{2048},
+                   .default_value = int64_t{512},
                    .help = "number of source tokens that are decoded together, with padding",
                    .min = 1,
                    .max = 1 << 24},

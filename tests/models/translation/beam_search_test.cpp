@@ -52,6 +52,13 @@ void enumerate(const TranslationModel& model, const EncodedSource& source, std::
   }
 }
 
+std::vector<std::vector<TranslationHypothesis>> translate(const TranslationModel& model, const Tensor& source,
+                                                          const Tensor& lengths,
+                                                          const BeamSearchOptions& options) {
+  TranslationDecoder decoder(model);
+  return tapeformer::translate(decoder, source, lengths, options);
+}
+
 Tensor row_of(const Tensor& x, int64_t row) {
   return slice(x, 0, row, row + 1).clone();
 }
@@ -74,7 +81,8 @@ TEST_CASE("decoding token by token equals the full decoder at each position") {
         const NoGradScope no_grad;
         const EncodedSource source = model->encode(batch.source, batch.source_lengths, {});
         const Tensor inputs = slice(batch.tokens, 1, 0, -1), expected = model->forward(inputs, source, {});
-        TranslationDecoder decoder(*model, source, 1, 16);
+        TranslationDecoder decoder(*model);
+        decoder.start(source, 1, 16);
         double worst = 0;
         for (int64_t t = 0; t < inputs.size(1); ++t) {
           const Tensor column = reshape(slice(inputs, 1, t, t + 1), {3}).clone();
@@ -93,7 +101,8 @@ TEST_CASE("copied rows and selected sentences continue as the original ones") {
     const Batch batch = translation_batch({3, 5, 1}, {6, 6, 6}, kVocabulary);
     const NoGradScope no_grad;
     const EncodedSource source = model->encode(batch.source, batch.source_lengths, {});
-    TranslationDecoder decoder(*model, source, 2, 16);
+    TranslationDecoder decoder(*model);
+    decoder.start(source, 2, 16);
     const auto step = [&](std::vector<double> tokens) {
       return decoder.step(Tensor::from_vector(tokens, {static_cast<int64_t>(tokens.size())}).to(DType::int64))
           .clone();
@@ -108,7 +117,6 @@ TEST_CASE("copied rows and selected sentences continue as the original ones") {
       CHECK(max_difference(row_of(doubled, first), row_of(doubled, first + 1)) < 1e-12);
     if (kind == "softmax") CHECK(max_difference(row_of(doubled, 2), row_of(doubled, 3)) > 1e-6);
     const std::vector<int64_t> kept = {2, 0};
-    TranslationDecoder whole(*model, source, 2, 16);
     decoder.select_sources(kept);
     CHECK(decoder.row_count() == 4);
     const Tensor selected = step({4, 5, 1, 2});

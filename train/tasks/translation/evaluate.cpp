@@ -45,14 +45,14 @@ double seconds_since(Clock::time_point begin) {
 }
 
 // Scores the pairs of a batch. Adds the time of the search to `seconds`.
-std::vector<std::pair<int64_t, ScoredPair>> score_batch(const TranslationModel& model,
+std::vector<std::pair<int64_t, ScoredPair>> score_batch(TranslationDecoder& decoder,
                                                         const TranslationDataset& dataset,
                                                         const std::vector<int64_t>& indices,
                                                         const BeamSearchOptions& search, double& seconds) {
   const Batch batch = dataset.batch(indices);
-  const Tensor losses = model.compute_token_losses(batch);
+  const Tensor losses = decoder.model().compute_token_losses(batch);
   const auto begin = Clock::now();
-  const auto hypotheses = translate(model, batch.source, batch.source_lengths, search);
+  const auto hypotheses = translate(decoder, batch.source, batch.source_lengths, search);
   seconds += seconds_since(begin);
   std::vector<std::pair<int64_t, ScoredPair>> scored;
   for (size_t row = 0; row < indices.size(); ++row) {
@@ -77,11 +77,12 @@ TranslationEvaluation evaluate(const TranslationModel& model, const TranslationD
   const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());
   std::string own;
   double search_seconds = 0, searched = 0;
+  TranslationDecoder decoder(model);
   for (size_t round = 0; round * size < batches.size(); ++round) {
     throw_if_stopped(stop);
     const size_t number = round * size + rank;
     if (number >= batches.size()) continue;
-    own += write_pairs(score_batch(model, dataset, batches[number], options.search, search_seconds));
+    own += write_pairs(score_batch(decoder, dataset, batches[number], options.search, search_seconds));
     searched += static_cast<double>(batches[number].size());
   }
   std::vector<ScoredPair> pairs(lengths.size());

@@ -142,7 +142,7 @@ std::vector<std::vector<TranslatedText>> Translator::translate(
     std::vector<int64_t> indices;
     for (const int64_t i : batch) indices.push_back(numbers[static_cast<size_t>(i)]);
     const auto [source, lengths] = make_source(sentences, indices, model_.end_token());
-    const auto hypotheses = tapeformer::translate(model_, source, lengths, options_.search);
+    const auto hypotheses = tapeformer::translate(decoder_, source, lengths, options_.search);
     for (size_t row = 0; row < indices.size(); ++row) {
       auto& result = results[static_cast<size_t>(indices[row])];
       result.clear();

@@ -14,7 +14,7 @@ namespace tapeformer {
 
 struct TranslatorOptions {
   BeamSearchOptions search = {};
-  int64_t batch_tokens = 2048;  // maximum number of source tokens that are decoded together, with padding
+  int64_t batch_tokens = 512;  // maximum number of source tokens that are decoded together, with padding
 };
 
 // A translation of a line. Line ends in a translation are replaced by spaces, so that it is one line.
@@ -30,7 +30,7 @@ class Translator {
   // The model must outlive the translator.
   Translator(const TranslationModel& model, std::shared_ptr<const Tokenizer> tokenizer,
              const TranslatorOptions& options)
-      : model_(model), tokenizer_(std::move(tokenizer)), options_(options) {}
+      : model_(model), decoder_(model), tokenizer_(std::move(tokenizer)), options_(options) {}
 
   // Returns the hypotheses of each line in the order of the lines, the best first. Decodes lines of similar
   // lengths together. A line without tokens has one empty hypothesis. Lines that are longer than the model
@@ -46,6 +46,7 @@ class Translator {
   TranslatedText decode(const TranslationHypothesis& hypothesis) const;
 
   const TranslationModel& model_;
+  TranslationDecoder decoder_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   TranslatorOptions options_;
   int64_t cut_count_ = 0, left_out_count_ = 0;
