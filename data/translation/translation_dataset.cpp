@@ -192,36 +192,44 @@ std::vector<int64_t> TranslationDataset::lengths() const {
 
 Batch TranslationDataset::batch(std::span<const int64_t> indices) const {
   check_indices(indices);
-  Batch batch;
-  std::vector<std::span<const int32_t>> sources;
-  int64_t longest = 0;
+  std::vector<TokenSpan> sources, targets;
   for (const int64_t i : indices) {
     sources.push_back(sentence(2 * i));
-    longest = std::max(longest, count_target_tokens(i));
+    targets.push_back(sentence(2 * i + 1));
   }
-  set_sources(batch, sources, end_token());
-  const auto count = static_cast<int64_t>(indices.size());
-  batch.tokens = Tensor::full({count, longest + 2}, static_cast<double>(end_token()), DType::int64);
-  batch.mask = Tensor::zeros({count, longest + 1}, DType::uint8);
-  for (int64_t row = 0; row < count; ++row) {
-    const auto target = sentence(2 * indices[static_cast<size_t>(row)] + 1);
-    std::copy(target.begin(), target.end(), batch.tokens.data<int64_t>() + row * (longest + 2) + 1);
-    std::fill_n(batch.mask.data<uint8_t>() + row * (longest + 1), target.size() + 1, uint8_t{1});
-  }
-  return batch;
+  return make_translation_batch(sources, targets, end_token());
 }
 
-void set_sources(Batch& batch, const std::vector<std::span<const int32_t>>& sentences, int64_t end_token) {
-  const auto count = static_cast<int64_t>(sentences.size());
-  int64_t longest = 0;
-  for (const auto& sentence : sentences) longest = std::max(longest, static_cast<int64_t>(sentence.size()));
-  batch.source = Tensor::full({count, longest + 1}, static_cast<double>(end_token), DType::int64);
+Batch make_translation_batch(const std::vector<TokenSpan>& sources, const std::vector<TokenSpan>& targets,
+                             int64_t end_token) {
+  const auto longest_of = [](const std::vector<TokenSpan>& sentences) {
+    int64_t longest = 0;
+    for (const TokenSpan& one : sentences) longest = std::max(longest, static_cast<int64_t>(one.size()));
+    return longest;
+  };
+  const auto count = static_cast<int64_t>(sources.size());
+  const auto make_tokens = [&](int64_t width) {
+    return Tensor::full({count, width}, static_cast<double>(end_token), DType::int64);
+  };
+  Batch batch;
+  const int64_t source_width = longest_of(sources) + 1;
+  batch.source = make_tokens(source_width);
   batch.source_lengths = Tensor::empty({count}, DType::int64);
   for (int64_t row = 0; row < count; ++row) {
-    const auto& sentence = sentences[static_cast<size_t>(row)];
-    std::copy(sentence.begin(), sentence.end(), batch.source.data<int64_t>() + row * (longest + 1));
-    batch.source_lengths.data<int64_t>()[row] = static_cast<int64_t>(sentence.size()) + 1;
+    const TokenSpan& source = sources[static_cast<size_t>(row)];
+    std::copy(source.begin(), source.end(), batch.source.data<int64_t>() + row * source_width);
+    batch.source_lengths.data<int64_t>()[row] = static_cast<int64_t>(source.size()) + 1;
   }
+  if (targets.empty() && count > 0) return batch;
+  const int64_t width = longest_of(targets) + 1;
+  batch.tokens = make_tokens(width + 1);
+  batch.mask = Tensor::zeros({count, width}, DType::uint8);
+  for (int64_t row = 0; row < count; ++row) {
+    const TokenSpan& target = targets[static_cast<size_t>(row)];
+    std::copy(target.begin(), target.end(), batch.tokens.data<int64_t>() + row * (width + 1) + 1);
+    std::fill_n(batch.mask.data<uint8_t>() + row * width, target.size() + 1, uint8_t{1});
+  }
+  return batch;
 }
 
 }  // namespace tapeformer

@@ -105,8 +105,11 @@ class TranslationDataset final : public Dataset {
   std::vector<int64_t> starts_ = {0};  // of the sentences in tokens_, and the size of tokens_
 };
 
-// Sets batch.source and batch.source_lengths to sentences, which are given as tokens without an end token;
-// see TranslationDataset::batch().
-void set_sources(Batch& batch, const std::vector<std::span<const int32_t>>& sentences, int64_t end_token);
+// The tokens of a sentence, without an end token.
+using TokenSpan = std::span<const int32_t>;
+// Returns the batch of TranslationDataset::batch() for these sentences. If `targets` is empty, the batch has
+// only sources.
+Batch make_translation_batch(const std::vector<TokenSpan>& sources, const std::vector<TokenSpan>& targets,
+                             int64_t end_token);
 
 }  // namespace tapeformer

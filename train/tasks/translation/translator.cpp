@@ -2,32 +2,22 @@
 
 #include <algorithm>
 #include <numeric>
-#include <tuple>
+#include <span>
 
 #include "core/system/utf8.h"
 #include "data/batches/bucket_plan.h"
-#include "ops/view.h"
+#include "data/translation/translation_dataset.h"
 
 namespace tapeformer {
 namespace {
 
 constexpr char32_t kReplacement = 0xFFFD;
 
-// Returns sentences as tokens (sentences, longest + 1), each followed by end tokens, and their lengths with
-// one end token.
-std::pair<Tensor, Tensor> make_source(const std::vector<std::vector<int32_t>>& sentences,
-                                      const std::vector<int64_t>& indices, int64_t end) {
-  size_t longest = 0;
-  for (const int64_t i : indices) longest = std::max(longest, sentences[static_cast<size_t>(i)].size());
-  const auto count = static_cast<int64_t>(indices.size()), width = static_cast<int64_t>(longest) + 1;
-  const Tensor source = Tensor::full({count, width}, static_cast<double>(end), DType::int64);
-  const Tensor lengths = Tensor::empty({count}, DType::int64);
-  for (int64_t row = 0; row < count; ++row) {
-    const auto& tokens = sentences[static_cast<size_t>(indices[static_cast<size_t>(row)])];
-    std::copy(tokens.begin(), tokens.end(), source.data<int64_t>() + row * width);
-    lengths.data<int64_t>()[row] = static_cast<int64_t>(tokens.size()) + 1;
-  }
-  return {source, lengths};
+std::vector<TokenSpan> select_sentences(const std::vector<std::vector<int32_t>>& sentences,
+                                        const std::vector<int64_t>& indices) {
+  std::vector<TokenSpan> chosen;
+  for (const int64_t i : indices) chosen.emplace_back(sentences[static_cast<size_t>(i)]);
+  return chosen;
 }
 
 }  // namespace
@@ -74,20 +64,15 @@ std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tok
     sizes.push_back(static_cast<int64_t>(std::max(source_tokens[i].size(), target_tokens[i].size())) + 1);
   std::vector<ScoredTarget> results(sources.size());
   for (const auto& indices : plan_batches(sizes, {.max_batch_length = batch_tokens, .shuffle = false}, 0)) {
-    Batch batch;
-    std::tie(batch.source, batch.source_lengths) = make_source(source_tokens, indices, model.end_token());
-    const auto [tokens, lengths] = make_source(target_tokens, indices, model.end_token());
-    const int64_t count = tokens.size(0), width = tokens.size(1);
-    batch.tokens =
-        concat({Tensor::full({count, 1}, static_cast<double>(model.end_token()), DType::int64), tokens}, 1);
-    batch.mask = Tensor::zeros({count, width}, DType::uint8);
-    for (int64_t row = 0; row < count; ++row)
-      std::fill_n(batch.mask.data<uint8_t>() + row * width, lengths.data<int64_t>()[row], 1);
+    const Batch batch = make_translation_batch(select_sentences(source_tokens, indices),
+                                               select_sentences(target_tokens, indices), model.end_token());
     const Tensor losses = model.compute_token_losses(batch);
-    for (int64_t row = 0; row < count; ++row) {
-      const double* const first = losses.data<double>() + row * width;
-      results[static_cast<size_t>(indices[static_cast<size_t>(row)])] = {
-          -std::accumulate(first, first + width, 0.0), lengths.data<int64_t>()[row]};
+    const int64_t width = losses.size(1);
+    for (size_t row = 0; row < indices.size(); ++row) {
+      const double* const first = losses.data<double>() + static_cast<int64_t>(row) * width;
+      const auto index = static_cast<size_t>(indices[row]);
+      results[index] = {-std::accumulate(first, first + width, 0.0),
+                        static_cast<int64_t>(target_tokens[index].size()) + 1};
     }
   }
   return results;
@@ -141,8 +126,10 @@ std::vector<std::vector<TranslatedText>> Translator::translate(
        plan_batches(sizes, {.max_batch_length = options_.batch_tokens, .shuffle = false}, 0)) {
     std::vector<int64_t> indices;
     for (const int64_t i : batch) indices.push_back(numbers[static_cast<size_t>(i)]);
-    const auto [source, lengths] = make_source(sentences, indices, model_.end_token());
-    const auto hypotheses = tapeformer::translate(decoder_, source, lengths, options_.search);
+    const Batch sources =
+        make_translation_batch(select_sentences(sentences, indices), {}, model_.end_token());
+    const auto hypotheses =
+        tapeformer::translate(decoder_, sources.source, sources.source_lengths, options_.search);
     for (size_t row = 0; row < indices.size(); ++row) {
       auto& result = results[static_cast<size_t>(indices[row])];
       result.clear();
