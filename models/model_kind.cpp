@@ -283,6 +283,9 @@ template <class Options>
 Options read_model_options(const OptionValues& values, const AttentionPattern& attention) {
   auto options = table_of<Options>().read(values);
   options.encoder.attention = attention;
+  const AttentionPattern& cross = options.encoder.cross_attention;
+  if (!cross.empty() && supports(cross, &AttentionCapabilities::weight_dropout))
+    options.encoder.cross_attention_dropout = options.encoder.attention_dropout;
   if (!supports(attention, &AttentionCapabilities::weight_dropout)) options.encoder.attention_dropout = 0;
   return options;
 }

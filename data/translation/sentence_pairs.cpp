@@ -27,6 +27,10 @@ void require_parallel(const SentenceFile& a, const SentenceFile& b) {
 
 }  // namespace
 
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r\f\v") == std::string_view::npos;
+}
+
 SentenceFile::SentenceFile(const std::string& path) : path_(path), text_(list_text_files(path)) {
   if (const std::string problem = text_.describe_encoding_problem(); !problem.empty())
     throw DataError(problem);

@@ -37,6 +37,9 @@ class SentenceFile {
   std::vector<std::pair<std::string, int64_t>> files_;
 };
 
+// Returns whether a line has only white space. Such a line is no sentence.
+bool is_blank(std::string_view line);
+
 // The paths of parallel text, as in SentenceFile.
 struct SentencePairPaths {
   std::string source, target;

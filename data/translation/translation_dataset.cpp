@@ -22,10 +22,6 @@ const SentencePairPaths& select_paths(const TranslationOptions& options, const s
   return own;
 }
 
-bool is_blank(const std::string& text) {
-  return text.find_first_not_of(" \t\r\f\v") == std::string::npos;
-}
-
 }  // namespace
 
 struct TranslationDataset::EncodedPair {
@@ -140,7 +136,9 @@ void TranslationDataset::add_pair(int64_t pair, const EncodedPair& encoded,
   const auto source = static_cast<int64_t>(encoded.source.size()),
              target = static_cast<int64_t>(encoded.target.size());
   const auto [shorter, longer] = std::minmax(source, target);
-  if (info_.split == "train") {
+  const bool is_from_training_files =
+      info_.split == "train" || (info_.split == "valid" && !options.valid.is_complete());
+  if (is_from_training_files) {
     if (longer > options.max_length) return count(report_.too_long);
     if (options.max_ratio > 0 &&
         static_cast<double>(longer) > options.max_ratio * static_cast<double>(shorter))

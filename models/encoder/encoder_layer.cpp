@@ -26,6 +26,7 @@ LinearOptions make_projection_options(const EncoderOptions& options, int64_t lay
 // Returns the options of the cross-attention, whose keys have no order.
 EncoderOptions make_cross_options(EncoderOptions options) {
   options.attention = options.cross_attention;
+  options.attention_dropout = options.cross_attention_dropout;
   options.causal = options.rotary = false;
   return options;
 }

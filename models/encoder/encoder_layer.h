@@ -35,6 +35,7 @@ struct EncoderOptions {
   // Kinds of the cross-attention of a decoder, whose keys and values are projections of an EncodedSource. If
   // empty, the layers have no cross-attention.
   AttentionPattern cross_attention = {};
+  double cross_attention_dropout = 0;  // as attention_dropout
   bool projection_biases = true;  // whether the projections of attention have biases, if the kinds have them
   // The final norm of reversible layers reads the mean of the halves and not their concatenation.
   bool average_halves = false;

@@ -12,6 +12,11 @@ namespace {
 
 constexpr int64_t kFirstCapacity = 16;  // most translations of sentences are about as long
 
+EncodedSource select(const EncodedSource& source, std::span<const int64_t> rows) {
+  return {select_rows(source.states, rows),
+          source.lengths.defined() ? select_rows(source.lengths, rows) : Tensor{}};
+}
+
 }  // namespace
 
 void TranslationDecoder::pack() {
@@ -24,12 +29,12 @@ void TranslationDecoder::pack() {
   no_features_ = Tensor::zeros({1, 0}, weight.dtype(), weight.device());
 }
 
-void TranslationDecoder::start(EncodedSource source, int64_t rows_per_source, int64_t max_length) {
+void TranslationDecoder::start(const EncodedSource& source, int64_t rows_per_source, int64_t max_length) {
   const NoGradScope no_grad;
   const TranslationModelOptions& options = model_.options();
   check(max_length >= 1 && max_length <= options.max_length, "TranslationDecoder", "the length ", max_length,
         " must be from 1 to ", options.max_length);
-  source_ = std::move(source);
+  source_count_ = source.states.size(0);
   rows_per_source_ = rows_per_source;
   max_length_ = max_length;
   capacity_ = std::min(max_length, kFirstCapacity);
@@ -37,9 +42,12 @@ void TranslationDecoder::start(EncodedSource source, int64_t rows_per_source, in
   if (supports(options.encoder.attention, &AttentionCapabilities::recurrent)) {
     if (row_count() > packed_rows_) pack();
     decoder_ = std::make_unique<RecurrentEncoder>(*packed_decoder_, row_count(), capacity_);
-    decoder_->read_source(source_);
+    decoder_->read_source(source);
   } else {
     prefixes_.assign(static_cast<size_t>(row_count()), {});
+    std::vector<int64_t> rows;
+    for (int64_t r = 0; r < row_count(); ++r) rows.push_back(r / rows_per_source);
+    source_ = select(source, rows);
   }
   allocate();
 }
@@ -58,7 +66,7 @@ const Tensor& TranslationDecoder::step(const Tensor& tokens) {
   if (!decoder_) return logits_ = recompute(tokens);
   if (position_ == capacity_) {
     capacity_ = std::min(2 * capacity_, max_length_);
-    std::vector<int64_t> all(static_cast<size_t>(source_.states.size(0)));
+    std::vector<int64_t> all(static_cast<size_t>(source_count_));
     std::iota(all.begin(), all.end(), 0);
     decoder_ = decoder_->select_sources(all, capacity_);
   }
@@ -80,13 +88,8 @@ Tensor TranslationDecoder::recompute(const Tensor& tokens) {
     prefix.push_back(tokens.data<int64_t>()[r]);
     std::copy(prefix.begin(), prefix.end(), inputs.data<int64_t>() + r * (position_ + 1));
   }
-  std::vector<int64_t> sources;
-  for (int64_t r = 0; r < rows; ++r) sources.push_back(r / rows_per_source_);
-  const EncodedSource repeated{select_rows(source_.states, sources),
-                               source_.lengths.defined() ? select_rows(source_.lengths, sources) : Tensor{}};
-  const Tensor all = model_.forward(inputs.to(model_.predictor.weight.device()), repeated, {});
   ++position_;
-  return reshape(slice(all, 1, position_ - 1, position_), {rows, all.size(2)});
+  return model_.predict_next(inputs.to(model_.predictor.weight.device()), source_);
 }
 
 void TranslationDecoder::copy_rows(std::span<const RowCopy> rows) {
@@ -96,17 +99,20 @@ void TranslationDecoder::copy_rows(std::span<const RowCopy> rows) {
 }
 
 void TranslationDecoder::select_sources(std::span<const int64_t> sources) {
+  source_count_ = static_cast<int64_t>(sources.size());
   if (decoder_) {
     decoder_ = decoder_->select_sources(sources, capacity_);
   } else {
     std::vector<std::vector<int64_t>> kept;
+    std::vector<int64_t> rows;
     for (const int64_t source : sources)
-      for (int64_t i = 0; i < rows_per_source_; ++i)
-        kept.push_back(std::move(prefixes_[static_cast<size_t>(source * rows_per_source_ + i)]));
+      for (int64_t i = 0; i < rows_per_source_; ++i) {
+        rows.push_back(source * rows_per_source_ + i);
+        kept.push_back(std::move(prefixes_[static_cast<size_t>(rows.back())]));
+      }
     prefixes_ = std::move(kept);
+    source_ = select(source_, rows);
   }
-  source_ = {select_rows(source_.states, sources),
-             source_.lengths.defined() ? select_rows(source_.lengths, sources) : Tensor{}};
   allocate();
 }
 

@@ -20,7 +20,7 @@ class TranslationDecoder {
   // Starts the translation of sentences. Each sentence of the source has `rows_per_source` consecutive rows.
   // Translations have at most `max_length` tokens, which must not exceed max_length of the model. Weights are
   // packed at the first call, and again for more rows.
-  void start(EncodedSource source, int64_t rows_per_source, int64_t max_length);
+  void start(const EncodedSource& source, int64_t rows_per_source, int64_t max_length);
   // Reads one token of every row, (rows,) int64 on the CPU. Returns the logits of the next tokens, (rows,
   // vocabulary), which are valid until the next step.
   const Tensor& step(const Tensor& tokens);
@@ -30,7 +30,7 @@ class TranslationDecoder {
   void select_sources(std::span<const int64_t> sources);
 
   const TranslationModel& model() const { return model_; }
-  int64_t row_count() const { return source_.states.size(0) * rows_per_source_; }
+  int64_t row_count() const { return source_count_ * rows_per_source_; }
 
  private:
   void pack();
@@ -38,8 +38,7 @@ class TranslationDecoder {
   Tensor recompute(const Tensor& tokens);
 
   const TranslationModel& model_;
-  EncodedSource source_;
-  int64_t rows_per_source_ = 0, max_length_ = 0, position_ = 0;
+  int64_t source_count_ = 0, rows_per_source_ = 0, max_length_ = 0, position_ = 0;
   int64_t capacity_ = 0;  // of the caches, which grow up to max_length_ tokens
   // Packed weights for at most packed_rows_ rows. Null if the attention has no recurrent form.
   int64_t packed_rows_ = 0;
@@ -49,9 +48,11 @@ class TranslationDecoder {
   Tensor no_features_;  // (1, 0)
 
   std::unique_ptr<RecurrentEncoder> decoder_;
-  Tensor device_tokens_;                        // (rows,)
-  Tensor logits_;                               // (rows, vocabulary)
-  std::vector<std::vector<int64_t>> prefixes_;  // used without a recurrent form
+  Tensor device_tokens_;  // (rows,)
+  Tensor logits_;         // (rows, vocabulary)
+  // Used without a recurrent form: the tokens and the source of each row.
+  std::vector<std::vector<int64_t>> prefixes_;
+  EncodedSource source_;
 };
 
 }  // namespace tapeformer

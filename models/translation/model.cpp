@@ -27,6 +27,15 @@ EncoderOptions make_stack_options(const TranslationModelOptions& options, bool i
   return stack;
 }
 
+// Returns the numbers of ones in the rows of a mask, (rows,) int64.
+Tensor count_valid_rows(const Tensor& mask) {
+  const Tensor counts = Tensor::zeros({mask.size(0)}, DType::int64);
+  const Tensor host = mask.to(kCpu);
+  for (int64_t i = 0; i < host.numel(); ++i)
+    counts.data<int64_t>()[i / host.size(1)] += host.data<uint8_t>()[i];
+  return counts;
+}
+
 double choose_embedding_std(const TranslationModelOptions& options) {
   return options.shared_embeddings ? 1 / std::sqrt(static_cast<double>(options.encoder.width())) : 1;
 }
@@ -43,7 +52,9 @@ std::vector<OptionProblem> find_option_problems(const TranslationModelOptions& o
   require("causal form, which the decoder needs", &AttentionCapabilities::causal);
   require("length masks, which sentences of different lengths need", &AttentionCapabilities::length_masks);
   if (compute_max_memory_span(attention) > 0)
-    problems.push_back({"attention", "sentences have no earlier segments: expected kinds without a memory"});
+    problems.push_back(
+        {"attention",
+         "sentences have no earlier segments: expected kinds whose memory is 0 and that carry no state"});
   if (options.encoder.cross_attention.empty())
     problems.push_back({"cross_attention", "expected a kind of attention"});
   return problems;
@@ -102,22 +113,29 @@ EncodedSource TranslationModel::encode(const Tensor& source, const Tensor& lengt
   return {encoder.forward(x, {.causal = false, .key_lengths = lengths}, context), lengths};
 }
 
-Tensor TranslationModel::decode(const Tensor& inputs, const EncodedSource& source,
+Tensor TranslationModel::decode(const Tensor& inputs, const Tensor& lengths, const EncodedSource& source,
                                 const ForwardContext& context) const {
   const Tensor x = embed(target_embeddings(), target_positions, inputs, context, "target_embedding");
   ForwardContext any_length = context;
   any_length.is_prefix = true;
-  return decoder.forward(x, {.causal = true, .key_lengths = {}}, any_length, source);
+  return decoder.forward(x, {.causal = true, .key_lengths = lengths}, any_length, source);
 }
 
 Tensor TranslationModel::forward(const Tensor& inputs, const EncodedSource& source,
                                  const ForwardContext& context) const {
-  return predictor.forward(decode(inputs, source, context));
+  return predictor.forward(decode(inputs, {}, source, context));
+}
+
+Tensor TranslationModel::predict_next(const Tensor& inputs, const EncodedSource& source) const {
+  const Tensor decoded = decode(inputs, {}, source, {});
+  const int64_t length = decoded.size(1);
+  return predictor.forward(
+      reshape(slice(decoded, 1, length - 1, length), {decoded.size(0), decoded.size(2)}));
 }
 
 PredictorRows TranslationModel::decode_batch(const Batch& batch, const ForwardContext& context) const {
   const EncodedSource source = encode(batch.source, batch.source_lengths, context);
-  const Tensor decoded = decode(slice(batch.tokens, 1, 0, -1), source, context);
+  const Tensor decoded = decode(slice(batch.tokens, 1, 0, -1), count_valid_rows(batch.mask), source, context);
   return {reshape(decoded, {decoded.size(0) * decoded.size(1), decoded.size(2)}),
           reshape(slice(batch.tokens, 1, 1, batch.tokens.size(1)), {-1}), reshape(batch.mask, {-1})};
 }

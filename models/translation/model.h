@@ -47,10 +47,12 @@ class TranslationModel final : public Module {
   // Returns the logits of the next tokens, (batch, length, vocabulary). `inputs` (batch, length) begins with
   // the end token.
   Tensor forward(const Tensor& inputs, const EncodedSource& source, const ForwardContext& context) const;
+  // Returns the last row of forward() without a context, (batch, vocabulary).
+  Tensor predict_next(const Tensor& inputs, const EncodedSource& source) const;
   // Returns the mean cross entropy in nats of the target tokens that batch.mask selects, a scalar.
   Tensor compute_loss(const Batch& batch, const ForwardContext& context) const;
-  // Returns the negative log-likelihoods of the target tokens in nats, (batch, length) in the dtype of the
-  // parameters. Those of padding tokens are 0.
+  // Returns the negative log-likelihoods of the target tokens in nats, (batch, length) float64 on the CPU.
+  // Those of padding tokens are 0.
   Tensor compute_token_losses(const Batch& batch) const;
 
   int64_t end_token() const { return options_.vocabulary_size - 1; }
@@ -70,7 +72,9 @@ class TranslationModel final : public Module {
  private:
   Tensor embed(const Embedding& embedding, const Tensor& positions, const Tensor& tokens,
                const ForwardContext& context, const char* dropout_name) const;
-  Tensor decode(const Tensor& inputs, const EncodedSource& source, const ForwardContext& context) const;
+  // `lengths` (batch,) are the numbers of valid inputs; undefined: all.
+  Tensor decode(const Tensor& inputs, const Tensor& lengths, const EncodedSource& source,
+                const ForwardContext& context) const;
   PredictorRows decode_batch(const Batch& batch, const ForwardContext& context) const;
 
   TranslationModelOptions options_;

@@ -11,6 +11,7 @@
 #include "core/base/errors.h"
 #include "core/system/log.h"
 #include "core/system/printable.h"
+#include "core/system/terminal.h"
 #include "core/threads/default_threads.h"
 #include "core/threads/threads.h"
 #include "train/build.h"
@@ -307,6 +308,12 @@ void print_text(const std::string& raw) {
       std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0;
   // After SIGHUP, standard output may be a closed terminal.
   if (failed && !(errno == EIO && has_received_signal(SIGHUP)))
+    throw std::runtime_error(concat_text("cannot write to standard output: ", std::strerror(errno)));
+}
+
+void print_generated_text(std::string_view text) {
+  if (is_controlling_terminal(STDOUT_FILENO)) return print_text(std::string(text));
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     throw std::runtime_error(concat_text("cannot write to standard output: ", std::strerror(errno)));
 }
 

@@ -12,6 +12,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/device.h"
@@ -93,5 +94,8 @@ void print_report(const Report& report, const CommonOptions& options);
 // On process 0, writes escape_text(raw) to standard output and flushes it. Does nothing on other processes.
 // Throws std::runtime_error if standard output cannot be written.
 void print_text(const std::string& raw);
+// Writes a text that a model has generated to standard output and flushes it. Only on a terminal, its control
+// characters are escaped. Throws as print_text().
+void print_generated_text(std::string_view text);
 
 }  // namespace tapeformer

@@ -2,12 +2,14 @@
 // model assigns to the line. For a translation model, it prints the log-probabilities of given translations.
 #include <iostream>
 #include <iterator>
+#include <limits>
 #include <numbers>
 
 #include "core/base/errors.h"
 #include "core/system/printable.h"
 #include "train/build.h"
 #include "train/cli/commands.h"
+#include "train/cli/line_input.h"
 #include "train/cli/run_options.h"
 #include "train/tasks/text/scoring.h"
 #include "train/tasks/translation/task.h"
@@ -128,16 +130,13 @@ void score_lines(std::string_view text, LineScorer& scorer) {
   }
 }
 
-std::vector<std::string> read_lines(const std::string& path) {
-  const SentenceFile file(path);
-  std::vector<std::string> lines;
-  for (int64_t i = 0; i < file.size(); ++i) lines.emplace_back(file.line(i));
-  return lines;
-}
-
 void score_translations(const TranslationTask& task, const CommandLine& line) {
   const std::string &source = line.positionals[1], &target = line.positionals[2];
-  const std::vector<std::string> sources = read_lines(source), targets = read_lines(target);
+  if (target == kStandardInputName) throw ConfigError("only FILE can be \"-\", standard input");
+  const auto read_all = [](const std::string& path) {
+    return LineInput(path).read(std::numeric_limits<size_t>::max());
+  };
+  const std::vector<std::string> sources = read_all(source), targets = read_all(target);
   if (sources.size() != targets.size())
     throw DataError(concat_text(target, ": the file has ", targets.size(), " lines, but ", source, " has ",
                                 sources.size()));
@@ -159,9 +158,9 @@ void score_translations(const TranslationTask& task, const CommandLine& line) {
                          .add("log_probability", log_probability)
                          .add("tokens", count));
     else
-      text += numbers + escape_line(targets[i]) + "\n";
+      text += numbers + targets[i] + "\n";
   }
-  if (!line.common_options.json) return print_text(text);
+  if (!line.common_options.json) return print_generated_text(text);
   print_report(Report()
                    .add("lines", static_cast<int64_t>(scores.size()))
                    .add("tokens", tokens)

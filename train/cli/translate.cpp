@@ -5,11 +5,8 @@
 
 #include "core/base/errors.h"
 #include "core/system/log.h"
-#include "core/system/printable.h"
-#include "data/files/text_encoding.h"
-#include "data/files/text_lines.h"
-#include "data/translation/sentence_pairs.h"
 #include "train/cli/commands.h"
+#include "train/cli/line_input.h"
 #include "train/cli/run_options.h"
 #include "train/loop/progress.h"
 #include "train/tasks/translation/task.h"
@@ -18,53 +15,8 @@
 namespace tapeformer {
 namespace {
 
-constexpr char kStandardInputName[] = "-";
 // Number of lines that are read before they are translated. Lines of similar lengths are decoded together.
 constexpr size_t kBlockLines = 10'000;
-constexpr size_t kMaxSentenceLineBytes = size_t{1} << 20;
-
-// The lines of a file or of standard input, without line ends.
-class LineInput {
- public:
-  explicit LineInput(const std::string& path) : name_(path == kStandardInputName ? "standard input" : path) {
-    if (path != kStandardInputName) file_ = std::make_unique<SentenceFile>(path);
-  }
-  // Returns the next lines: at most kBlockLines, or one line of a terminal. The result is empty at the end.
-  std::vector<std::string> next() {
-    const size_t count = !file_ && isatty(STDIN_FILENO) != 0 ? 1 : kBlockLines;
-    std::vector<std::string> lines;
-    for (std::string line; lines.size() < count && read(line);) lines.push_back(std::move(line));
-    return lines;
-  }
-
- private:
-  bool read(std::string& line) {
-    if (file_) {
-      if (number_ >= file_->size()) return false;
-      line = file_->line(number_++);
-      return true;
-    }
-    if (!std::getline(std::cin, line)) {
-      if (std::cin.bad()) throw DataError("cannot read standard input");
-      return false;
-    }
-    if (number_++ == 0)
-      if (const TextEncoding encoding = detect_text_encoding(line); !encoding.is_utf8())
-        throw DataError(name_ + ": " + describe_encoding_problem(encoding, name_));
-    if (number_ == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
-    if (line.ends_with('\r')) line.pop_back();
-    const std::string location = concat_text(name_, ":", number_);
-    if (line.size() > kMaxSentenceLineBytes)
-      throw DataError(concat_text(location, ": the line has ", line.size(), " bytes, expected at most ",
-                                  kMaxSentenceLineBytes));
-    require_utf8(line, location);
-    return true;
-  }
-
-  std::string name_;
-  std::unique_ptr<SentenceFile> file_;
-  int64_t number_ = 0;  // of lines read
-};
 
 // Prints translations.
 class TranslationPrinter {
@@ -80,22 +32,21 @@ class TranslationPrinter {
         for (const TranslatedText& one : hypotheses) block += format(one);
       ++number_;
     }
-    if (!json_) print_text(block);
+    if (!json_) print_generated_text(block);
   }
   Report report() const { return Report().add("lines", number_).add("translations", rows_); }
 
  private:
   // A line of the n-best format of Marian and Moses, or a translation with or without its score.
   std::string format(const TranslatedText& one) const {
-    const std::string text = escape_line(one.text);
     char numbers[96];
     if (n_best_) {
       std::snprintf(numbers, sizeof numbers, " ||| F0= %.6f ||| %.6f\n", one.log_probability, one.score);
-      return concat_text(number_, " ||| ", text, numbers);
+      return concat_text(number_, " ||| ", one.text, numbers);
     }
-    if (!scores_) return text + "\n";
+    if (!scores_) return one.text + "\n";
     std::snprintf(numbers, sizeof numbers, "%.4f\t%.4f\t", one.score, one.log_probability);
-    return numbers + text + "\n";
+    return numbers + one.text + "\n";
   }
   void add_row(const std::vector<TranslatedText>& hypotheses) {
     std::vector<Report> rows;
@@ -210,7 +161,7 @@ int run_translate(const Arguments& arguments) {
   const auto show = [&](int64_t finished) {
     if (shows_progress) std::cerr << "\rtranslated " << before + finished << " lines" << std::flush;
   };
-  for (auto lines = input.next(); !lines.empty(); lines = input.next()) {
+  for (auto lines = input.read(kBlockLines); !lines.empty(); lines = input.read(kBlockLines)) {
     printer.print(translator.translate(lines, show));
     before += static_cast<int64_t>(lines.size());
   }

@@ -41,6 +41,20 @@ LoaderOptions make_loader_options(const Config& config) {
           .batch_tokens = batch_tokens};
 }
 
+// Divides the rows of `mask` (rows, length) into `size` consecutive ranges with about the same number of
+// predictions, and returns the range of process `rank`.
+std::pair<int64_t, int64_t> divide_predictions(const Tensor& mask, int rank, int size) {
+  const int64_t rows = mask.size(0), length = mask.size(1);
+  std::vector<int64_t> before = {0};  // number of predictions before each row
+  for (const uint8_t* row = mask.data<uint8_t>(); row != mask.data<uint8_t>() + rows * length; row += length)
+    before.push_back(before.back() + std::count(row, row + length, 1));
+  const auto find_boundary = [&](int part) -> int64_t {
+    const int64_t wanted = before.back() * part / size;
+    return part == size ? rows : std::lower_bound(before.begin(), before.end(), wanted) - before.begin();
+  };
+  return {find_boundary(rank), find_boundary(rank + 1)};
+}
+
 // Returns examples [first, last) of a batch.
 Batch slice_batch(Batch batch, int64_t first, int64_t last) {
   for (Tensor* const tensor : {&batch.tokens, &batch.mask, &batch.lengths, &batch.labels, &batch.elements,
@@ -55,7 +69,8 @@ DatasetBatches::DatasetBatches(const Config& config, std::shared_ptr<const Datas
                                Communicator& processes, LossCount count_loss_items)
     : communicator_(processes),
       count_loss_items_(std::move(count_loss_items)),
-      loader_(std::move(dataset), make_loader_options(config)) {}
+      loader_(std::move(dataset), make_loader_options(config)),
+      has_lengths_(!loader_.dataset().lengths().empty()) {}
 
 void DatasetBatches::prefetch(int64_t first, int64_t end) {
   queue_ =
@@ -71,12 +86,15 @@ StepBatch DatasetBatches::next(int64_t number) {
 StepBatch DatasetBatches::load(int64_t number) const {
   const std::vector<int64_t> indices = loader_.indices_at(number);
   const auto count = static_cast<int64_t>(indices.size());
-  const auto [first, last] = compute_slice_range(count, communicator_.rank(), communicator_.size());
-  // Sentences of a slice are padded as in the whole batch, because dropout masks depend on the padding.
-  const Batch batch = loader_.options().batch_tokens > 0
-                          ? slice_batch(loader_.dataset().batch(indices), first, last)
-                          : loader_.dataset().batch(std::span(indices).subspan(
-                                static_cast<size_t>(first), static_cast<size_t>(last - first)));
+  // The slices of a batch of sentences have about equal numbers of predictions. They are padded as the whole
+  // batch, because dropout masks depend on the padding.
+  const Batch whole = has_lengths_ ? loader_.dataset().batch(indices) : Batch();
+  const auto [first, last] = has_lengths_
+                                 ? divide_predictions(whole.mask, communicator_.rank(), communicator_.size())
+                                 : compute_slice_range(count, communicator_.rank(), communicator_.size());
+  const Batch batch = has_lengths_ ? slice_batch(whole, first, last)
+                                   : loader_.dataset().batch(std::span(indices).subspan(
+                                         static_cast<size_t>(first), static_cast<size_t>(last - first)));
   BatchSlice slice{.first_example = first, .example_count = last - first};
   slice.loss_divisor = count_loss_items_(batch);
   slice.batch_loss_divisor = slice.loss_divisor;
@@ -84,9 +102,10 @@ StepBatch DatasetBatches::load(int64_t number) const {
     // If a batch has no mask, the loss is averaged over the same number of items for each example, so the
     // loss divisor of the whole batch is computed from the slice, without loading the whole batch.
     const bool equal_counts = !batch.mask.defined() && slice.example_count > 0;
-    slice.batch_loss_divisor = equal_counts ? slice.loss_divisor / static_cast<double>(slice.example_count) *
-                                                  static_cast<double>(count)
-                                            : count_loss_items_(loader_.dataset().batch(indices));
+    slice.batch_loss_divisor =
+        equal_counts
+            ? slice.loss_divisor / static_cast<double>(slice.example_count) * static_cast<double>(count)
+            : count_loss_items_(has_lengths_ ? whole : loader_.dataset().batch(indices));
   }
   const auto epoch = static_cast<double>(loader_.count_complete_epochs(number));
   const auto number_in_epoch = number - static_cast<int64_t>(loader_.count_batches(epoch));

@@ -38,6 +38,7 @@ class DatasetBatches final : public BatchSource {
   Communicator& communicator_;
   LossCount count_loss_items_;
   Loader loader_;
+  bool has_lengths_;  // whether examples have different lengths
   // Declared last, so that the thread of the queue ends before the members that it uses are destroyed.
   std::unique_ptr<PrefetchQueue<StepBatch>> queue_;
 };

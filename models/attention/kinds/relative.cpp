@@ -26,8 +26,9 @@ void RelativeAttentionState::copy_rows(const AttentionState& from, std::span<con
   RelativeAttentionCache& cache = relative.cache;
   if (cache.max_compressed_rows > 0) return AttentionState::copy_rows(from, rows);
   cache.length = source.length;
-  tapeformer::copy_rows(source.keys, cache.keys, rows);
-  tapeformer::copy_rows(source.values, cache.values, rows);
+  const int64_t used = std::min({cache.length, source.keys.size(1), cache.keys.size(1)});
+  tapeformer::copy_rows(source.keys, cache.keys, rows, used);
+  tapeformer::copy_rows(source.values, cache.values, rows, used);
 }
 
 int64_t RelativeAttentionState::bytes() const {

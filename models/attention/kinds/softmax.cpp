@@ -18,7 +18,7 @@ class SoftmaxState final : public AttentionState {
   void copy_rows(const AttentionState& from, std::span<const RowCopy> rows) override {
     const KeyValueCache& source = static_cast<const SoftmaxState&>(from).cache;
     cache.length = source.length;
-    const int64_t used = std::min(cache.length, cache.keys.size(1));
+    const int64_t used = std::min({cache.length, source.keys.size(1), cache.keys.size(1)});
     tapeformer::copy_rows(source.keys, cache.keys, rows, used);
     tapeformer::copy_rows(source.values, cache.values, rows, used);
   }

@@ -23,7 +23,7 @@ inline TranslationModelOptions small_translation(StackForm form = StackForm::pre
   options.encoder.reversible = form == StackForm::reversible;
   options.encoder.cross_attention = cross_pattern(cross);
   options.vocabulary_size = 7;
-  options.max_length = 16;
+  options.max_length = 48;
   return options;
 }
 

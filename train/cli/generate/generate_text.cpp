@@ -46,13 +46,7 @@ class TextOutput {
     if (terminal_ && ends_inside_character()) return;
     flush();
   }
-  void flush() {
-    if (terminal_) return print_text(std::exchange(waiting_, {}));
-    if (std::fwrite(waiting_.data(), 1, waiting_.size(), stdout) != waiting_.size() ||
-        std::fflush(stdout) != 0)
-      throw std::runtime_error(concat_text("cannot write to standard output: ", std::strerror(errno)));
-    waiting_.clear();
-  }
+  void flush() { print_generated_text(std::exchange(waiting_, {})); }
 
  private:
   bool ends_inside_character() const {

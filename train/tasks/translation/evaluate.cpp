@@ -73,7 +73,10 @@ TranslationEvaluation evaluate(const TranslationModel& model, const TranslationD
   const auto begin = Clock::now();
   const NoGradScope no_grad;
   const std::vector<int64_t> lengths = dataset.lengths();
-  const auto batches = plan_batches(lengths, {.max_batch_length = options.batch_tokens, .shuffle = false}, 0);
+  const auto batches = plan_batches(
+      lengths,
+      {.max_batch_length = options.batch_tokens, .max_examples = options.batch_sentences, .shuffle = false},
+      0);
   const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());
   std::string own;
   double search_seconds = 0, searched = 0;

@@ -72,7 +72,7 @@ std::unique_ptr<Evaluator> TranslationTask::make_evaluator(const EvaluationOptio
   TranslatorOptions translator;
   translator.search.beam_size = std::max<int64_t>(options.beam_size, 1);
   translator.search.length_penalty = options.length_penalty;
-  if (options.batch_size > 0) translator.batch_tokens = options.batch_size;
+  translator.batch_sentences = options.batch_size > 0 ? options.batch_size : config().train.eval_batch_size;
   return std::make_unique<DatasetEvaluator>(
       open_evaluation_set(config(), environment_, tokenizer_, options.split, options.limit),
       [this, translator](const Dataset& dataset, const StopCheck& stop) {

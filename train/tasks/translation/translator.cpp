@@ -53,8 +53,8 @@ std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tok
         throw DataError(where() + error.what());
       }
       if (const auto size = static_cast<int64_t>(all.back().size()); size >= model.options().max_length)
-        throw DataError(
-            concat_text(where(), size, " tokens, the model takes ", model.options().max_length - 1));
+        throw DataError(concat_text(where(), "the sentence has ", size, " tokens, expected at most ",
+                                    model.options().max_length - 1));
     }
     return all;
   };
@@ -111,7 +111,7 @@ std::vector<std::vector<TranslatedText>> Translator::translate(
   std::vector<std::vector<int32_t>> sentences;
   std::vector<int64_t> sizes, numbers;  // of the lines that have tokens
   for (const std::string& line : lines) {
-    sentences.push_back(encode(line));
+    sentences.push_back(is_blank(line) ? std::vector<int32_t>() : encode(line));
     if (sentences.back().size() > longest) {
       sentences.back().resize(longest);
       ++cut_count_;
@@ -122,8 +122,11 @@ std::vector<std::vector<TranslatedText>> Translator::translate(
   }
   std::vector<std::vector<TranslatedText>> results(lines.size(), std::vector<TranslatedText>(1));
   auto finished = static_cast<int64_t>(lines.size() - numbers.size());
-  for (const auto& batch :
-       plan_batches(sizes, {.max_batch_length = options_.batch_tokens, .shuffle = false}, 0)) {
+  for (const auto& batch : plan_batches(sizes,
+                                        {.max_batch_length = options_.batch_tokens,
+                                        .max_examples = options_.batch_sentences,
+                                        .shuffle = false},
+                                        0)) {
     std::vector<int64_t> indices;
     for (const int64_t i : batch) indices.push_back(numbers[static_cast<size_t>(i)]);
     const Batch sources =

@@ -14,7 +14,8 @@ namespace tapeformer {
 
 struct TranslatorOptions {
   BeamSearchOptions search = {};
-  int64_t batch_tokens = 512;  // maximum number of source tokens that are decoded together, with padding
+  int64_t batch_sentences = 0;  // maximum number of sentences that are decoded together; 0: no limit
+  int64_t batch_tokens = 512;   // maximum number of source tokens that are decoded together, with padding
 };
 
 // A translation of a line. Line ends in a translation are replaced by spaces, so that it is one line.
