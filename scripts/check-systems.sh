@@ -4,14 +4,14 @@
 # debootstrap with the apt configuration and the certificates of this machine, and gets a clone of HEAD. Needs root and
 # debootstrap. Prints the seconds and the exit status of each command, and writes logs to build/systems.
 # Environment variables:
-#   COMMANDS  the commands (default: "scripts/quickstart.sh scripts/quickstart-text.sh scripts/test.sh", each run by bash)
+#   COMMANDS  the commands, each run by bash (default: the three scripts/quickstart*.sh of the README, and scripts/test.sh)
 #   MIRROR    the mirror of Debian (default: http://deb.debian.org/debian)
 #   KEEP      if not empty, a system that exists is used again with its packages and builds, and is kept
 # Exit status: 0 if all commands succeeded, 1 if one failed, 2 for invalid arguments.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-commands=${COMMANDS:-scripts/quickstart.sh scripts/quickstart-text.sh scripts/test.sh}
+commands=${COMMANDS:-scripts/quickstart.sh scripts/quickstart-text.sh scripts/quickstart-translation.sh scripts/test.sh}
 mirror=${MIRROR:-http://deb.debian.org/debian}
 systems=("$@")
 [[ $# -gt 0 ]] || systems=(bookworm trixie trixie:clang-19)

@@ -29,6 +29,7 @@ optional=(
   libopenmpi-dev openmpi-bin  # training with several processes
   libsentencepiece-dev     # tokenizer of texts
   bible-kjv bible-kjv-text # the text of configs/quickstart-text.toml
+  diatheke sword-text-web sword-text-sparv  # the texts of configs/quickstart-translation.toml
   dataset-fashion-mnist    # the data of configs/quickstart.toml
 )
 required_by_tests=(doctest-dev)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/quickstart-build.sh: the common part of quickstart.sh and quickstart-text.sh, which source it in the root of the
-# tree. Installs missing Debian packages, builds the program, and sets `tapeformer` to its path.
+# scripts/quickstart-build.sh: the common part of the other quickstart scripts, which source it in the root of the tree.
+# Installs missing Debian packages, builds the program, and sets `tapeformer` to its path.
 step() { printf '\n== %s\n' "$*" >&2; }
 
 step "Packages"
