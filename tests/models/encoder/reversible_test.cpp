@@ -220,7 +220,7 @@ TEST_CASE("control: a replay that draws other random numbers gives wrong gradien
       for (size_t i = 0; i < blocks.size(); ++i) {
         const auto first = blocks[i].branches[1].function, second = others[i].branches[1].function;
         blocks[i].branches[1].function = [first, second, calls = std::make_shared<int>(0)](const Tensor& in,
-                                                                                 int64_t row) {
+                                                                                           int64_t row) {
           return (*calls)++ == 0 ? first(in, row) : second(in, row);
         };
       }

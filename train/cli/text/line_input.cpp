@@ -1,4 +1,4 @@
-#include "train/cli/line_input.h"
+#include "train/cli/text/line_input.h"
 
 #include <unistd.h>
 
