@@ -18,7 +18,7 @@ using Segments = std::vector<std::vector<std::string>>;
 constexpr double kTolerance = 1e-9;
 
 const Json& bleu_golden() {
-  static const Json golden = Json::parse(read_file(SOURCE_DIR "/tests/golden/bleu.json"));
+  static const Json golden = Json::parse(tapeformer::test::read_file(SOURCE_DIR "/tests/golden/bleu.json"));
   return golden;
 }
 
