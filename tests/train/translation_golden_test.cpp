@@ -96,8 +96,9 @@ void compare_search(const TranslationModel& model, const Batch& batch, const Saf
   };
   const std::vector<double> tokens = read("tokens"), scores = read("scores"),
                             log_probabilities = read("log_probabilities"), complete = read("complete");
+  TranslationDecoder decoder(model);
   const auto results =
-      translate(model, batch.source, batch.source_lengths,
+      translate(decoder, batch.source, batch.source_lengths,
                 {.beam_size = one.beam, .hypotheses = one.beam, .max_length = one.max_length});
   for (size_t i = 0; i < complete.size(); ++i) {
     CAPTURE(i);
