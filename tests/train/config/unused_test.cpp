@@ -284,7 +284,10 @@ Names unused_by_all() {
           "data.unit",
           "data.max_ratio",
           "data.valid_pairs",
-          "data.batch_tokens"};
+          "data.batch_tokens",
+          "model.cross_attention",
+          "model.shared_embeddings",
+          "model.projection_biases"};
 }
 
 // Returns the keys that only models of type "sequence" use.
