@@ -5,7 +5,7 @@ import shutil
 
 from mutate import mutate_bytes, mutate_text
 
-TEXT_SUFFIXES = {"", ".toml", ".json", ".scp", ".txt", ".fileids", ".transcription", ".dic"}
+TEXT_SUFFIXES = {"", ".toml", ".json", ".scp", ".txt", ".fileids", ".transcription", ".dic", ".src", ".tgt"}
 IMAGES = ["image", "grid"]
 SEQUENCES = ["copy", "lsh"]
 TEXTS = ["text", "pieces"]
@@ -70,7 +70,8 @@ def needs_of(name):
     """Returns the names of the inputs that the config `name` reads."""
     if name in IMAGES:
         return ["data"]
-    special = {"ark": ["ark"], "an4": ["an4"], "pictures": ["pictures"], "text": ["text.txt"], "pieces": ["text.txt"]}
+    special = {"ark": ["ark"], "an4": ["an4"], "pictures": ["pictures"], "text": ["text.txt"], "pieces": ["text.txt"],
+               "pairs": ["pairs"]}
     return special.get(name, [] if name in SEQUENCES else ["kaldi", "lexicon.txt"])
 
 
@@ -79,11 +80,19 @@ def argument(text):
     return os.fsdecode(text.replace(b"\0", b""))
 
 
+def translate_options(rng):
+    return rng.choice([[], ["--greedy"], ["--n-best", "2"], ["--scores"], ["--json"], ["--max-length", "3"], ["--batch-tokens", "1"],
+                       ["--beam", "7", "--length-penalty", "0"]])
+
+
 def use_run(rng, name, runs="runs"):
     """Returns arguments that use the run `name` in the folder `runs`."""
     if name in TEXTS:
         return rng.choice([["eval", f"{runs}/{name}", "--limit", "2"], ["generate", f"{runs}/{name}", "--length", "3", "--json"],
                            ["score", f"{runs}/{name}", "text.txt"]])
+    if name == "pairs":
+        return rng.choice([["eval", f"{runs}/{name}"], ["translate", f"{runs}/{name}", "pairs/test.src", *translate_options(rng)],
+                           ["score", f"{runs}/{name}", "pairs/test.src", "pairs/test.tgt", *rng.choice([[], ["--json"]])]])
     if name in [*IMAGES, "pictures"]:
         return rng.choice([["eval", f"{runs}/{name}", "--limit", "2"], ["generate", f"{runs}/{name}", "--count", "1"],
                            ["complete", f"{runs}/{name}", "--index", "1", "--samples", "1"]])

@@ -2,11 +2,13 @@
 
 import base64
 import codecs
+import gzip
 import json
+import lzma
 import zlib
 
 import media
-from cases import copy, files_under, use_run
+from cases import break_file, copy, files_under, mutate_file, translate_options, use_run
 from mutate import mutate_bytes, mutate_text
 from runner import Case
 
@@ -84,17 +86,69 @@ ENCODED = {
     "text.txt": [["train", "configs/text.toml", "--dry-run"], ["train", "configs/text.toml", "--dry-run", "--set", "data.tokenizer=bytes"],
                  ["eval", "runs/text"], ["score", "runs/text", "text.txt"], ["bleu", "text.txt", "text.txt"],
                  ["generate", "runs/text", "--prompt-file", "text.txt", "--length", "3", "--json"]],
+    "pairs/train.tgt": [["train", "configs/pairs.toml", "--dry-run"],
+                        ["train", "configs/pairs.toml", "--dry-run", "--set", "data.tokenizer=bytes"]],
+    "pairs/test.src": [["eval", "runs/pairs"], ["translate", "runs/pairs", "pairs/test.src"],
+                       ["score", "runs/pairs", "pairs/test.src", "pairs/test.tgt"], ["bleu", "pairs/test.src", "pairs/test.tgt"]],
     "configs/copy.toml": [["train", "configs/copy.toml", "--dry-run"]],
 }
 
 
 def encodings(rng, base, folder):
     """Writes a list, a lexicon, a table of transcripts, a text or a config in UTF-16 or another encoding."""
-    copy(base, folder, "kaldi", "ark", "lexicon.txt", "transcripts.tsv", "text.txt", "configs", "runs/text")
+    copy(base, folder, "kaldi", "ark", "lexicon.txt", "transcripts.tsv", "text.txt", "configs", "runs/text", "pairs", "runs/pairs")
     name = rng.choice(list(ENCODED))
     path = folder / name
     path.write_bytes(_encode(rng, path.read_bytes()))
     return Case(rng.choice(ENCODED[name]), {0, 2, 3}, files=[path])
+
+
+def _compress(rng, path):
+    """Compresses a file, often with damaged bytes or without its end. Returns the path of the new file."""
+    suffix, pack = rng.choice([(".gz", gzip.compress), (".xz", lzma.compress)])
+    data = pack(path.read_bytes())
+    path.unlink()
+    path = path.with_name(path.name + suffix)
+    choice = rng.randrange(4)
+    if choice == 0:
+        data = mutate_bytes(rng, data)
+    elif choice == 1:
+        data = data[:rng.randrange(len(data))]
+    path.write_bytes(data)
+    return path
+
+
+def _use_pairs(rng, split, source, target):
+    """Returns arguments that read the sentences `source` and their translations `target`."""
+    options = ["--set", f"data.{split}source={source}", "--set", f"data.{split}target={target}"]
+    tokenizer = rng.choice([[], [], ["--set", "data.tokenizer=bytes"], ["--set", "data.max_ratio=1.5"], ["--set", "data.max_length=8"]])
+    train = ["train", "configs/pairs.toml", *options, *tokenizer]
+    if not split:
+        return rng.choice([[*train, "--dry-run"], [*train, "--run-dir", "run"], ["eval", "runs/pairs", "--split", "train", *options]])
+    return rng.choice([["eval", "runs/pairs", *options], ["translate", "runs/pairs", source, *translate_options(rng)],
+                       ["translate", "runs/pairs", *translate_options(rng)], ["score", "runs/pairs", source, target],
+                       ["score", "runs/pairs", "-", target, "--json"], ["bleu", source, target], ["bleu", "-", target, "--json"]])
+
+
+def pairs(rng, base, folder):
+    """Changes, exchanges, breaks or compresses the files of parallel text."""
+    copy(base, folder, "pairs", "configs/pairs.toml", "runs/pairs")
+    split = rng.choice(["", "test_"])
+    names = [folder / "pairs" / f"{'test' if split else 'train'}.{side}" for side in ("src", "tgt")]
+    stdin = names[0].read_bytes()
+    changed = rng.randrange(2)
+    if rng.random() < 0.9:
+        mutate_file(rng, names[changed], [names[1 - changed], base / "text.txt"])
+        if changed == 0:
+            stdin = names[0].read_bytes()
+    if rng.random() < 0.3:
+        names[changed] = _compress(rng, names[changed])
+    elif rng.random() < 0.05:
+        break_file(rng, names[changed])
+    paths = [str(path.relative_to(folder)) for path in names]
+    if rng.random() < 0.05:
+        paths[changed] = rng.choice(["pairs/*.nothing", "pairs/t*.src", "pairs", "nothing", ""])
+    return Case(_use_pairs(rng, split, *paths), {0, 2, 3}, stdin=stdin, files=[names[changed]])
 
 
 def _varint(data, at):

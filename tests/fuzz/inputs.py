@@ -51,6 +51,16 @@ path = "text.txt"
 sequence_length = 16
 """
 
+PAIRS = """dataset = "translation"
+source = "pairs/train.src"
+target = "pairs/train.tgt"
+valid_pairs = 4
+test_source = "pairs/test.src"
+test_target = "pairs/test.tgt"
+tokenizer = "characters"
+max_length = 64
+batch_tokens = 0"""
+
 TRANSFORMER = """attention = "{attention}"
 heads = 2
 head_dim = 4
@@ -71,6 +81,7 @@ CONFIGS = {
     "pictures": ("image", "linear", "mixtures = 2", 'dataset = "images"\npath = "pictures"\nimage_size = 4'),
     "text": ("sequence", "linear", "", TEXT + 'tokenizer = "characters"'),
     "pieces": ("sequence", "linear", "", TEXT + 'tokenizer = "sentencepiece"\nvocabulary = 300'),
+    "pairs": ("translation", "softmax", 'norm = "pre"', PAIRS),
     "an4": ("speech", None, 'encoder = "lstm"\nhidden = 8', 'dataset = "an4"\npath = "an4"\nmax_frames = 200'),
 }
 
@@ -171,6 +182,15 @@ def write_text(path, rng):
     _write(path, "".join(" ".join(rng.choices(words, k=rng.randint(0, 9))) + "\n" for _ in range(400)))
 
 
+def write_pairs(folder, rng):
+    """Writes short sentences and their translations, 30 pairs for training and 4 for tests."""
+    words = {"the": "das", "house": "Haus", "is": "ist", "old": "alt", "new": "neu", "größer": "larger", "слово": "名前", "...": "…"}
+    for split, count in (("train", 30), ("test", 4)):
+        sentences = [rng.choices(list(words), k=rng.randint(1, 6)) for _ in range(count)]
+        _write(folder / f"{split}.src", "".join(" ".join(sentence) + "\n" for sentence in sentences))
+        _write(folder / f"{split}.tgt", "".join(" ".join(words[word] for word in sentence) + "\n" for sentence in sentences))
+
+
 CONVERT = [sys.executable, "-B", str(pathlib.Path(__file__).resolve().parents[2] / "scripts/convert.py")]
 CONVERTED = ["image", "copy", "text", "pieces"]
 
@@ -194,6 +214,7 @@ def make_base(folder, run):
     write_speech(folder, rng)
     write_pictures(folder / "pictures", rng)
     write_text(folder / "text.txt", rng)
+    write_pairs(folder / "pairs", rng)
     for name, form in (("a.ogg", media.OGG_VORBIS), ("o.ogg", media.OGG_OPUS)):
         if not media.write_ogg(folder / "audio" / name, tones("ABCABCABC", rng), form=form):
             missing["ogg"] = "libsndfile is absent or cannot write Ogg"

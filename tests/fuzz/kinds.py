@@ -105,15 +105,17 @@ def caches(rng, base, folder):
     return Case(arguments, {0, 1} if broken else {0}, files=changed)  # status 1 if the cache file cannot be replaced
 
 
-COMMANDS = ["train", "eval", "generate", "complete", "transcribe", "bench", "reproduce", "data", "info", "report",
+COMMANDS = ["train", "eval", "generate", "complete", "transcribe", "translate", "score",
+            "bleu", "bench", "reproduce", "data", "info", "report",
             "help", "--help", "-h", "--version"]
 OPTIONS = ["--run-dir", "--resume", "--dry-run", "--device", "--threads", "--seed", "--data-dir", "--set", "--json",
            "--quiet", "--help", "--checkpoint", "--split", "--limit", "--batch", "--dtype", "--beam", "--trn",
            "--alignments", "--confusions", "--count", "--mode", "--scale", "--greedy", "--out", "--index", "--keep",
-           "--samples", "--stream", "--raw", "--from", "--sentences", "--layout", "--configs", "-h"]
+           "--samples", "--stream", "--raw", "--from", "--sentences", "--layout", "--configs", "-h",
+           "--n-best", "--max-length", "--length-penalty", "--batch-tokens", "--scores", "--tokenize", "--lowercase"]
 ODD_WORDS = ["-", "--", "---", "--=", "--=x", "-=", "-x", "-xyz", "--json=", "--json=maybe", "--no-json", "--seed=",
              "--seed", "--set=", "--set", "--set==", "--help=1", "-h1", "--out=", "---json", "-json", "--jsn"]
-WORDS = ["configs/copy.toml", "runs/copy", "runs/image", "runs/speech", "audio/a.wav", "runs/copy/checkpoints",
+WORDS = ["configs/copy.toml", "runs/pairs", "pairs/test.src", "pairs", "intl", "runs/copy", "runs/image", "runs/speech", "audio/a.wav", "runs/copy/checkpoints",
          "runs/copy/checkpoints/latest", "runs", ".", "nothing", "list", "verify", "fetch", "prepare", "mnist",
          "cifar10", "copy", "train", "cpu", "cuda", "cuda:0", "cuda:99", "auto", "best", "latest", "step-1", "test",
          "audio/a.wav/below", "A" * 300, "data", "lexicon", "kaldi", "run.seed=1", "a.png", "0,1", "smoke",
@@ -134,11 +136,13 @@ def command_word(rng):
 
 
 PREFIXES = {"train": ["configs/copy.toml", "--run-dir", "out"], "eval": ["runs/copy"], "complete": ["runs/image"],
-            "transcribe": ["runs/speech", "audio/a.wav"], "data": ["verify", "./lexicon.txt"]}
+            "transcribe": ["runs/speech", "audio/a.wav"], "data": ["verify", "./lexicon.txt"],
+            "translate": ["runs/pairs", "pairs/test.src"], "score": ["runs/pairs", "pairs/test.src", "pairs/test.tgt"],
+            "bleu": ["pairs/test.tgt", "pairs/test.tgt"]}
 
 
 def commands(rng, base, folder):
-    copy(base, folder, "configs", "runs/copy", "runs/image", "runs/speech", "audio", "data", "lexicon.txt")
+    copy(base, folder, "configs", "runs/copy", "runs/image", "runs/speech", "runs/pairs", "pairs", "audio", "data", "lexicon.txt")
     command = rng.choice(COMMANDS if rng.random() < 0.95 else [argument(pick_text(rng)), "trian", "evl"])
     arguments = [command]
     # Benchmarks and reproductions take minutes, so only their lists, help texts and errors are tested.
@@ -156,7 +160,7 @@ def commands(rng, base, folder):
 KINDS = {"configs": configs, "checkpoints": checkpoints, "audio": audio, "kaldi": kaldi, "idx": idx,
          "lexicon": lexicon, "commands": commands, "caches": caches, "pictures": formats.pictures, "ogg": formats.ogg,
          "pipes": formats.pipes, "encodings": formats.encodings, "pieces": formats.pieces,
-         "converted": systems.converted, "environment": systems.environment}
+         "pairs": formats.pairs,         "converted": systems.converted, "environment": systems.environment}
 # Kinds with fewer cases, because their inputs vary less or their runs take long.
 RARE = {"caches", "converted"}
 

@@ -46,14 +46,14 @@ std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tok
   const auto encode_all = [&](const std::vector<std::string>& lines, const char* what) {
     std::vector<std::vector<int32_t>> all;
     for (const std::string& line : lines) {
-      const auto where = [&] { return concat_text(what, " line ", all.size() + 1, ": "); };
+      const std::string where = concat_text(what, " line ", all.size() + 1, ": ");
       try {
         all.push_back(tokenizer.encode(line));
       } catch (const EncodingError& error) {
-        throw DataError(where() + error.what());
+        throw DataError(where + error.what());
       }
       if (const auto size = static_cast<int64_t>(all.back().size()); size >= model.options().max_length)
-        throw DataError(concat_text(where(), "the sentence has ", size, " tokens, expected at most ",
+        throw DataError(concat_text(where, "the sentence has ", size, " tokens, expected at most ",
                                     model.options().max_length - 1));
     }
     return all;
