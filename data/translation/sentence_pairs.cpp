@@ -5,6 +5,7 @@
 
 #include "core/base/errors.h"
 #include "data/files/text_lines.h"
+#include "data/translation/unicode.h"
 
 namespace tapeformer {
 namespace {
@@ -28,7 +29,11 @@ void require_parallel(const SentenceFile& a, const SentenceFile& b) {
 }  // namespace
 
 bool is_blank(std::string_view line) {
-  return line.find_first_not_of(" \t\r\f\v") == std::string_view::npos;
+  constexpr char32_t kZeroWidthSpace = 0x200B, kByteOrderMark = 0xFEFF;
+  const std::u32string characters = decode_utf8(line);
+  return std::all_of(characters.begin(), characters.end(), [&](char32_t c) {
+    return is_unicode_space(c) || c == kZeroWidthSpace || c == kByteOrderMark;
+  });
 }
 
 SentenceFile::SentenceFile(const std::string& path) : path_(path), text_(list_text_files(path)) {

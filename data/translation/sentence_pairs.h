@@ -37,7 +37,7 @@ class SentenceFile {
   std::vector<std::pair<std::string, int64_t>> files_;
 };
 
-// Returns whether a line has only white space. Such a line is no sentence.
+// Returns whether a line in UTF-8 has only white space of Unicode. Such a line is no sentence.
 bool is_blank(std::string_view line);
 
 // The paths of parallel text, as in SentenceFile.

@@ -14,11 +14,19 @@ namespace {
 // can be longer than its source and a test set cannot leave out sentences.
 constexpr int64_t kEvaluationLengths = 2;
 
+// Throws DataError if `pairs` training pairs are too few to hold out those of the validation.
+void check_valid_pairs(const TranslationOptions& options, int64_t pairs) {
+  if (options.valid.is_complete() || pairs > options.valid_pairs) return;
+  throw DataError(concat_text(options.train.source, " has ", pairs, " pairs, expected more than ",
+                              name_option("TranslationOptions::valid_pairs"), " = ", options.valid_pairs));
+}
+
 const SentencePairPaths& select_paths(const TranslationOptions& options, const std::string& split) {
   const SentencePairPaths& own = split == "valid" ? options.valid : options.test;
   if (split == "train" || (split == "valid" && !own.is_complete())) return options.train;
   if (!own.is_complete())
-    throw ConfigError(name_option("TranslationOptions::test") + ": the test split has no files");
+    throw ConfigError(name_option("TranslationOptions::test") +
+                      ": the test split has no files; evaluate the split \"valid\"");
   return own;
 }
 
@@ -30,6 +38,8 @@ struct TranslationDataset::EncodedPair {
 };
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const TranslationOptions& options, uint64_t seed) {
+  // Reports wrong files before the training of a model, which takes minutes for large texts.
+  check_valid_pairs(options, SentencePairs(options.train).size());
   TextOptions text;
   text.tokenizer_name = options.tokenizer_name;
   text.sentencepiece_model = options.sentencepiece_model;
@@ -91,9 +101,7 @@ void TranslationDataset::read_pairs(const TranslationOptions& options) {
   const bool shares_train = !options.valid.is_complete() && info_.split != "test";
   const int64_t held_out = shares_train ? options.valid_pairs : 0, split_point = pairs_.size() - held_out;
   const bool is_held_out = shares_train && info_.split == "valid";
-  if (held_out > 0 && split_point < 1)
-    throw DataError(concat_text(options.train.source, " has ", pairs_.size(), " pairs, expected more than ",
-                                name_option("TranslationOptions::valid_pairs"), " = ", held_out));
+  if (shares_train) check_valid_pairs(options, pairs_.size());
   const int64_t first = is_held_out ? split_point : 0, last = is_held_out ? pairs_.size() : split_point;
   std::vector<EncodedPair> block;
   for (int64_t begin = first; begin < last; begin += kBlockPairs) {

@@ -55,13 +55,14 @@ TEST_CASE("a translation model learns to reverse words, and eval prints its scor
 
 TEST_CASE("translate keeps the order of the lines and empty lines, from a file and from standard input") {
   const TinyTranslator run;
-  const std::string path = run.input("abc\n\nf\n  \nabc");
+  const std::string path = run.input("abc\n\nf\n \u3000\u00A0\u200B\nabc");
   const ProgramResult result = run.call({"translate", path});
   CAPTURE(result.err);
   REQUIRE(result.code == 0);
   const Lines lines = split_lines(result.out);
   REQUIRE(lines.size() == 5);
   CHECK(lines[1].empty());
+  CHECK(lines[3].empty());
   CHECK(lines[0] == lines[4]);
   CHECK(run.call({"translate"}, path).out == result.out);
   CHECK(run.call({"translate", "-"}, path).out == result.out);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <iostream>
 
 #include "core/base/errors.h"
@@ -32,20 +33,19 @@ bool LineInput::read_line(std::string& line) {
     line = file_->line(number_++);
     return true;
   }
-  if (!std::getline(std::cin, line)) {
-    if (std::cin.bad()) throw DataError("cannot read standard input");
-    return false;
-  }
-  if (number_++ == 0) {
-    if (const TextEncoding encoding = detect_text_encoding(line); !encoding.is_utf8())
-      throw DataError(name_ + ": " + describe_encoding_problem(encoding, "FILE"));
-    if (line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
-  }
-  if (line.ends_with('\r')) line.pop_back();
-  const std::string location = concat_text(name_, ":", number_);
+  line.clear();
+  std::streambuf& input = *std::cin.rdbuf();
+  int c = input.sbumpc();
+  for (; c != EOF && c != '\n' && line.size() <= kMaxInputLineBytes; c = input.sbumpc())
+    line += static_cast<char>(c);
+  if (c == EOF && line.empty()) return false;
+  const std::string location = concat_text(name_, ":", ++number_);
   if (line.size() > kMaxInputLineBytes)
-    throw DataError(concat_text(location, ": the line has ", line.size(), " bytes, expected at most ",
-                                kMaxInputLineBytes));
+    throw DataError(concat_text(location, ": the line has more than ", kMaxInputLineBytes, " bytes"));
+  if (number_ == 1 && (line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF")))
+    throw DataError(name_ + ": " + describe_encoding_problem(detect_text_encoding(line), "FILE"));
+  if (number_ == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
+  if (line.ends_with('\r')) line.pop_back();
   require_utf8(line, location);
   return true;
 }
