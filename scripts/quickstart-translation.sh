@@ -2,7 +2,7 @@
 # scripts/quickstart-translation.sh: trains a translation model from a fresh clone and translates sentences. Installs missing
 # Debian packages (with sudo if necessary), builds the program and writes the English and the Spanish Bible from the packages
 # sword-text-web and sword-text-sparv to files. Then trains configs/quickstart-translation.toml, computes BLEU on chapters that
-# the model has not seen, and translates five sentences. On two cores this takes about ten minutes.
+# the model has not seen, and translates five sentences. On two cores this takes about 15 minutes.
 #
 # A second call continues an interrupted training. If the training has reached its last step or its time limit, the call only
 # evaluates the model and translates the sentences. Delete runs/quickstart-translation to start anew.
