@@ -68,10 +68,10 @@ fs::path find_run_folder(const fs::path& checkpoint) {
   return parent.filename() == kCheckpointFolderName ? parent.parent_path() : fs::path();
 }
 
-// Makes the task of a checkpoint, without its weights. The model can have at most kAllowedElements more
-// elements than the checkpoint. A model with more elements is not built, because such a model could exhaust
-// the memory. If a model of an allowed size does not match the checkpoint, load_model() reports the
-// mismatched tensors.
+// Makes the task of a checkpoint, without its weights. The model can have at most twice the elements of
+// the checkpoint and kAllowedElements more. A model with more elements is not built, because such a model
+// could exhaust the memory. If a model of an allowed size does not match the checkpoint, load_model() reports
+// the mismatched tensors.
 std::unique_ptr<Task> make_limited_task(const Checkpoint& checkpoint, const Config& config,
                                         const TrainingState& state, const TaskEnvironment& environment) {
   constexpr int64_t kAllowedElements = int64_t{1} << 16;
@@ -79,7 +79,8 @@ std::unique_ptr<Task> make_limited_task(const Checkpoint& checkpoint, const Conf
   const SafetensorsFile file = checkpoint.open_model_file();
   for (const auto& [name, entry] : file.entries()) elements += entry.shape.numel();
   try {
-    const ParameterLimitScope limit(elements + kAllowedElements);
+    // Layers have projections that some attention kinds do not use and that checkpoints do not contain.
+    const ParameterLimitScope limit(2 * elements + kAllowedElements);
     return restore_task(config, environment, state, checkpoint.state_path());
   } catch (const ParameterLimitError& error) {
     checkpoint.verify_model_checksum();  // throws a more specific error if the file is damaged
