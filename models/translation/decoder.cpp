@@ -72,9 +72,8 @@ const Tensor& TranslationDecoder::step(const Tensor& tokens) {
   }
   device_tokens_.copy_from(tokens);
   const Tensor& positions = model_.target_positions;
-  const Tensor row = positions.defined() ? detach(positions) : Tensor{};
   embed_into(embeddings_, device_tokens_, no_features_, 0, decoder_->input(),
-             row.defined() ? slice(row, 0, position_, position_ + 1) : row);
+             positions.defined() ? slice(positions, 0, position_, position_ + 1) : Tensor{});
   predictor_.forward_into(decoder_->step(), Activation::none, logits_);
   ++position_;
   return logits_;

@@ -40,7 +40,8 @@ class TranslationDecoder {
   const TranslationModel& model_;
   int64_t source_count_ = 0, rows_per_source_ = 0, max_length_ = 0, position_ = 0;
   int64_t capacity_ = 0;  // of the caches, which grow up to max_length_ tokens
-  // Packed weights for at most packed_rows_ rows. Null if the attention has no recurrent form.
+  // Packed weights for at most packed_rows_ rows, and decoder_, which uses them. Null if the attention has no
+  // recurrent form.
   int64_t packed_rows_ = 0;
   std::unique_ptr<RecurrentEncoder> packed_decoder_;
   DecodingLinear predictor_;

@@ -34,7 +34,7 @@ void read_pairs(const std::string& text, std::vector<ScoredPair>& pairs) {
     char* end = nullptr;
     ScoredPair& pair = pairs[static_cast<size_t>(std::strtoll(line.c_str(), &end, 10))];
     pair.nats = std::strtod(end, &end);
-    pair.translation = end + 1;
+    pair.translation = line.substr(static_cast<size_t>(end - line.c_str()) + 1);  // can contain NUL
   }
 }
 
