@@ -35,19 +35,26 @@ struct LiveHypothesis {
 template <class T>
 void find_best_tokens(const T* logits, int64_t vocabulary, double log_sum, int64_t row,
                       double log_probability, size_t count, std::vector<Continuation>& best) {
+  constexpr int64_t kBlock = 64;
   best.clear();
-  double lowest = -std::numeric_limits<double>::infinity();
-  for (int64_t token = 0; token < vocabulary; ++token) {
-    const auto logit = static_cast<double>(logits[token]);
-    if (logit == -std::numeric_limits<double>::infinity() || (best.size() == count && logit <= lowest))
-      continue;
-    best.push_back({logit, row, token});
-    std::push_heap(best.begin(), best.end());
-    if (best.size() > count) {
-      std::pop_heap(best.begin(), best.end());
-      best.pop_back();
+  T lowest = -std::numeric_limits<T>::infinity();
+  for (int64_t begin = 0; begin < vocabulary; begin += kBlock) {
+    const int64_t end = std::min(begin + kBlock, vocabulary);
+    T largest = -std::numeric_limits<T>::infinity();
+#pragma omp simd reduction(max : largest)
+    for (int64_t token = begin; token < end; ++token) largest = std::max(largest, logits[token]);
+    if (largest <= lowest) continue;  // most blocks have none of the best tokens
+    for (int64_t token = begin; token < end; ++token) {
+      if (logits[token] <= lowest) continue;
+      best.push_back({static_cast<double>(logits[token]), row, token});
+      std::push_heap(best.begin(), best.end());
+      if (best.size() < count) continue;
+      if (best.size() > count) {
+        std::pop_heap(best.begin(), best.end());
+        best.pop_back();
+      }
+      lowest = static_cast<T>(best.front().log_probability);
     }
-    lowest = best.front().log_probability;
   }
   for (Continuation& one : best) one.log_probability += log_probability - log_sum;
 }
@@ -131,12 +138,15 @@ class SentenceBeam {
     live_ = kept.empty() ? std::vector<LiveHypothesis>() : std::move(next);
   }
 
-  // The score of a live hypothesis can at most be its log-probability divided by the largest penalty.
+  // Returns true if no live hypothesis can become a result. Its score can at most be its log-probability
+  // divided by the largest penalty.
   bool cannot_improve() const {
-    if (finished_.size() < static_cast<size_t>(options_.beam_size)) return false;
+    const auto results = static_cast<size_t>(options_.hypotheses);
+    if (finished_.size() < results) return false;
     double best = -std::numeric_limits<double>::infinity();
     for (const LiveHypothesis& one : live_) best = std::max(best, one.log_probability);
-    return finished_.back().score >= best / compute_length_penalty(max_length_, options_.length_penalty);
+    return finished_[results - 1].score >=
+           best / compute_length_penalty(max_length_, options_.length_penalty);
   }
 
   void end(int64_t length) {

@@ -13,6 +13,7 @@
 #include "ops/cpu/attention_products.h"
 #include "ops/cpu/key_spans.h"
 #include "ops/cpu/packed_operand.h"
+#include "ops/cpu/query_attention.h"
 #include "ops/kernels/online_softmax.h"
 
 namespace tapeformer::cpu {
@@ -455,6 +456,8 @@ void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, Attentio
                                AttentionRows<const T> k, AttentionRows<const T> v,
                                AttentionRows<const Compute<T>> bias, T* out, Compute<T>* log_sums) {
   const AttentionRows<T> target = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim);
+  if constexpr (!std::is_same_v<T, BFloat16>)
+    if (is_for_query_attention<T>(s, bias)) return attend_with_few_queries(s, q, k, v, target, log_sums);
   for_heads(s, q, k, v, false, [&](auto& head) { head.forward(bias, target, log_sums); });
 }
 

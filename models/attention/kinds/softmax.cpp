@@ -27,8 +27,8 @@ class SoftmaxState final : public AttentionState {
 
  private:
   SoftmaxState(const AttentionStateOptions& s, const SparsePattern& pattern, int64_t capacity)
-      : cache{Tensor::zeros({s.batch, capacity, s.heads, s.dim}, s.dtype, s.device),
-              Tensor::zeros({s.batch, capacity, s.heads, s.value_dim}, s.dtype, s.device), 0, pattern.pattern,
+      : cache{Tensor::empty({s.batch, capacity, s.heads, s.dim}, s.dtype, s.device),
+              Tensor::empty({s.batch, capacity, s.heads, s.value_dim}, s.dtype, s.device), 0, pattern.pattern,
               pattern.key_blocks} {}
 };
 
