@@ -126,14 +126,21 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
       .add("peak_resident_bytes", resident);
 }
 
-// Measures generation in the mode "recompute", which recomputes the whole prefix for each token.
-Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_t tokens, int64_t repeats) {
+// Measures generation in the mode "recompute", which recomputes the whole prefix for each token. If
+// `positions` is not 0, measures only so many of the tokens, at evenly spaced positions.
+Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_t tokens, int64_t positions,
+                         int64_t repeats) {
   const Device device = model.predictor.weight.device();
-  const Tensor first = Tensor::zeros({batch, 1}, DType::uint8);
   const GenerationOptions options{.mode = GenerationMode::recompute};
-  const double seconds = measure_median_call_seconds(
-                             repeats, [&] { generate(model, first, tokens + 1, options); }, device) /
-                         static_cast<double>(tokens);
+  const auto draw = [&](int64_t prefix, int64_t count) {
+    generate(model, Tensor::zeros({batch, prefix}, DType::uint8), prefix + count, options);
+  };
+  const auto draw_all = [&] {
+    if (positions == 0) return draw(1, tokens);
+    for (int64_t i = 0; i < positions; ++i) draw((2 * i + 1) * tokens / (2 * positions) + 1, 1);
+  };
+  const double seconds = measure_median_call_seconds(repeats, draw_all, device) /
+                         static_cast<double>(positions == 0 ? tokens : positions);
   return Report()
       .add("device", device.to_string())
       .add("threads", get_thread_count())
@@ -159,6 +166,7 @@ bool uses_recomputation(const OptionValues& options, const AttentionPattern& att
 
 Report run_generate(const BenchmarkArguments& arguments) {
   const auto tokens = arguments.options.get<int64_t>("tokens"),
+             positions = arguments.options.get<int64_t>("positions"),
              repeats = arguments.options.get<int64_t>("repeats");
   const BenchmarkedModel choice = choose_model(arguments, 1);
   AutoregressiveModel model(choice.model);
@@ -170,9 +178,11 @@ Report run_generate(const BenchmarkArguments& arguments) {
   if (tokens > choice.model.max_length)
     throw ConfigError(
         concat_text("--tokens ", tokens, ": the model's sequences have ", choice.model.max_length));
+  if (positions > tokens)
+    throw ConfigError(concat_text("--positions ", positions, ": expected at most --tokens, ", tokens));
   const bool recompute = uses_recomputation(arguments.options, choice.model.encoder.attention);
   const auto row = [&](int64_t batch) {
-    return recompute ? measure_recompute(model, batch, tokens, repeats)
+    return recompute ? measure_recompute(model, batch, tokens, positions, repeats)
                      : measure(model, batch, tokens, repeats, choice.run.cuda_graphs);
   };
   std::vector<Report> rows;
@@ -207,6 +217,11 @@ Benchmark make_generation_benchmark() {
                      .choices = {"auto", "recurrent", "recompute"}});
   options.push_back(
       {.name = "tokens", .default_value = int64_t{128}, .help = "tokens generated per repeat", .min = 1});
+  options.push_back(
+      {.name = "positions",
+       .default_value = int64_t{0},
+       .help = "tokens measured in the mode recompute, at evenly spaced positions; 0: all tokens",
+       .min = 0});
   options.push_back(
       {.name = "repeats", .default_value = int64_t{7}, .help = "repeats for the median", .min = 1});
   return {.name = "generate",

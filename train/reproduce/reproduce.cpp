@@ -12,6 +12,7 @@ const std::vector<std::string>& list_table_scale_names() {
 const std::vector<Reproduction>& list_reproductions() {
   static const auto* const list = new std::vector<Reproduction>{
       make_mnist_table_reproduction(),         make_cifar10_table_reproduction(),
+      make_mnist_speed_reproduction(),         make_cifar10_speed_reproduction(),
       make_mnist_samples_reproduction(),       make_cifar10_samples_reproduction(),
       make_attention_scaling_reproduction(),   make_attention_patterns_reproduction(),
       make_copy_convergence_reproduction(),    make_reformer_table2_reproduction(),

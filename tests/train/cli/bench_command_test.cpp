@@ -176,6 +176,21 @@ TEST_CASE("bench generate allocates no memory per token") {
   CHECK(run_program({"bench", "generate", "--tokens", "784"}).code == 2);
 }
 
+TEST_CASE("bench generate measures recomputation at some positions, whose mean is near that of all") {
+  const auto measure = [](const std::string& positions) {
+    return run_program({"bench", "generate", "--layers", "1", "--attention", "softmax", "--mode", "recompute",
+                        "--batch", "1", "--tokens", "400", "--positions", positions, "--repeats", "3",
+                        "--json"});
+  };
+  const double all = parse_json_output(measure("0"))["cases"][0]["milliseconds_per_token"],
+               some = parse_json_output(measure("40"))["cases"][0]["milliseconds_per_token"];
+  CHECK(some > all / 3);
+  CHECK(some < 3 * all);
+  const auto refused = measure("401");
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err, "--positions 401"));
+}
+
 TEST_CASE("bench lstm reports the time and the work of a stack of layers") {
   const auto figures =
       parse_json_output(run_program({"bench", "lstm", "--batch", "2", "--frames", "9", "--hidden", "6",

@@ -391,6 +391,20 @@ TEST_CASE("reproduce --dry-run works for every table") {
   }
 }
 
+TEST_CASE("reproduce mnist-speed measures models without training, and compares them with the paper") {
+  const TempDir dir;
+  const auto ran = run_program(reproduce_command("mnist-speed", dir / "out", {"model.layers=1"},
+                                                 {"--rows", "lsh-1,linear,gated-delta"}));
+  CAPTURE(ran.err);
+  REQUIRE(ran.code == 0);
+  const auto table = parse_json_output(ran);
+  CHECK(mean(table, "lsh-1", "recompute_cpu_seconds_ratio") ==
+        doctest::Approx(46 / mean(table, "lsh-1", "recompute_cpu_seconds")));
+  CHECK(mean(table, "linear", "recurrent_images_per_second_bfloat16") > 0);
+  CHECK(row_of(table, "gated-delta")["cells"]["recurrent_cpu_seconds_ratio"]["text"] == "–");
+  CHECK(!row_of(table, "lsh-1")["cells"].contains("recurrent_cpu_seconds"));
+}
+
 TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
   const TempDir dir;
   const auto run = [&](const std::string& name, const Words& sets, const Words& more) {

@@ -1,5 +1,6 @@
 // "Transformers are RNNs" (Katharopoulos et al. 2020), tables 1, 2, 4 and 5: bits/dim and speed of generation
 // on MNIST and CIFAR-10.
+#include <algorithm>
 #include <span>
 
 #include "core/base/errors.h"
@@ -79,9 +80,11 @@ struct PaperImages {
   int64_t downscale;                            // data.downscale at the smoke scale
   int64_t smoke_chunk;                          // LSH chunk length at the smoke scale
   std::span<const char* const> smoke_settings;  // further settings at the smoke scale
+  int64_t tokens, smoke_tokens;                 // that a model draws for an image
 };
-const PaperImages kSets[] = {{"mnist", "mnist", "MNIST", kMnist, 29, 4, 4, {}},
-                             {"cifar10", "cifar10", "CIFAR-10", kCifar10, 37, 4, 8, kCifar10SmokeSettings}};
+const PaperImages kSets[] = {
+    {"mnist", "mnist", "MNIST", kMnist, 29, 4, 4, {}, 783, 48},
+    {"cifar10", "cifar10", "CIFAR-10", kCifar10, 37, 4, 8, kCifar10SmokeSettings, 3071, 191}};
 
 // Returns the settings that select the attention kind of a row. `chunk` is the LSH chunk length. Layers with
 // a gated delta rule have more projections, so their feed-forward blocks are narrower.
@@ -224,6 +227,83 @@ Table sample_table(const PaperImages& set, const ReproductionOptions& options) {
   return table;
 }
 
+// Returns the batches in which a speed table measures images per second. The cache of a large batch of
+// softmax attention does not fit into memory, and recomputation uses all cores for one image.
+std::vector<int64_t> list_speed_batches(const std::string& mode, const std::string& row) {
+  if (mode == "recompute") return {4};
+  return row == "softmax" ? std::vector<int64_t>{1, 8} : std::vector<int64_t>{16, 64, 256};
+}
+
+// Returns the column of a measured value, which is `name` in the paper's precision, float32.
+std::string name_speed_column(const std::string& name, const std::string& precision) {
+  return precision == "float32" ? name : name + "_" + precision;
+}
+
+// Returns a measurement of the speed of generation by an untrained model: the time of an image on one core
+// and, in the best batch, the images per second on all cores.
+Measurement make_untrained_speed_measurement(const std::string& mode, const std::string& precision,
+                                             int64_t tokens, int64_t positions,
+                                             std::vector<std::string> rows) {
+  const std::string seconds = name_speed_column(mode + "_cpu_seconds", precision),
+                    rate = name_speed_column(mode + "_images_per_second", precision),
+                    ratio = seconds + "_ratio",
+                    form = (mode == "recurrent" ? "cached or recurrent" : "recomputed") +
+                           std::string(precision == "float32" ? "" : ", " + precision);
+  Measurement measurement{.name = mode + "-" + precision,
+                          .columns = {{seconds, "s/image, " + form, 3}, {rate, "images/s, " + form, 3}},
+                          .row_names = std::move(rows),
+                          .measures_first_seed_only = true};
+  if (precision == "float32") measurement.columns.push_back({ratio, "paper's s/image / ours", 1});
+  measurement.make_trial_commands = [=](const Trial& trial) {
+    std::vector<Words> commands;
+    for (const int64_t batch : list_speed_batches(mode, trial.row.name))
+      commands.push_back({"bench", "generate", "--config", "{config}", "--precision", precision, "--mode",
+                          mode, "--batch", std::to_string(batch), "--tokens", std::to_string(tokens),
+                          "--positions", std::to_string(mode == "recompute" ? positions : 0), "--repeats",
+                          "1", "--device", "cpu"});
+    return commands;
+  };
+  measurement.read_results = [=](const std::vector<Json>& outputs, const Trial& trial) {
+    const auto image_tokens = static_cast<double>(tokens);
+    const double measured =
+        outputs.front()["cases"][0]["milliseconds_per_token"].get<double>() * image_tokens / 1000;
+    double best = 0;
+    for (const Json& output : outputs)
+      best = std::max(best, output["cases"][1]["tokens_per_second"].get<double>() / image_tokens);
+    MeasurementResults results{.values = {{seconds, measured}, {rate, best}}};
+    for (const auto& [name, published] : trial.row.paper_values)
+      if (name == seconds) results.values.emplace_back(ratio, published / measured);
+    if (precision == "float32" && results.values.size() == 2) results.texts.emplace_back(ratio, "–");
+    return results;
+  };
+  return measurement;
+}
+
+Table make_speed_table(const PaperImages& set, const ReproductionOptions& options) {
+  const bool smoke = options.scale == TableScale::smoke;
+  const int64_t image_tokens = smoke ? set.smoke_tokens : set.tokens,
+                positions = options.select_size("positions", 2, 16, 0);
+  Table table{.title = std::string(set.title) + ": speed of generation",
+              .source = "\"Transformers are RNNs\", tables 1, 2, 4 and 5.",
+              .notes = {"Weights are those of the initialization, because speeds do not depend on them.",
+                        "s/image: batch 1 on one core. images/s: all cores, in the best of several batches; "
+                        "the paper measured it on a GPU."},
+              .needs_training = false};
+  if (smoke) table.notes.emplace_back("The model and the images are smaller than in the paper.");
+  if (positions > 0)
+    table.notes.emplace_back(concat_text("Recomputation is measured for ", positions, " of ", image_tokens,
+                                         " tokens, at evenly spaced positions."));
+  for (const std::string precision : {"float32", "bfloat16"}) {
+    table.measurements.push_back(make_untrained_speed_measurement(
+        "recurrent", precision, image_tokens, positions, {"softmax", "linear", "gated-delta"}));
+    table.measurements.push_back(make_untrained_speed_measurement("recompute", precision, image_tokens,
+                                                                  positions, {"softmax", "lsh-1", "lsh-4"}));
+  }
+  for (const PublishedImages& row : set.published)
+    table.rows.push_back(make_row(set, row, smoke ? TableScale::smoke : TableScale::paper));
+  return table;
+}
+
 std::vector<OptionSpec> speed_options() {
   return {make_size_option("batch", "images at the same time in the recurrent form"),
           make_size_option("recompute_batch", "images at the same time by recomputation")};
@@ -237,6 +317,17 @@ Reproduction make_reproduction(const char* name, const char* summary,
           .measurement_options = std::move(measure),
           .config_keys = list_training_config_tables(),
           .reserved_keys = {"model.attention", "data.dataset"}};
+}
+
+Reproduction make_speed_reproduction(const char* name, const char* summary,
+                                     Table (*table)(const ReproductionOptions&)) {
+  return {.name = name,
+          .summary = summary,
+          .make_table = table,
+          .measurement_options = {make_size_option("positions",
+                                                   "measured tokens of an image that is recomputed")},
+          .config_keys = {"model", "attention"},
+          .reserved_keys = {"model.attention"}};
 }
 
 }  // namespace
@@ -253,6 +344,20 @@ Reproduction make_cifar10_table_reproduction() {
       "cifar10-table", "Transformers are RNNs, tables 2, 4 and 5: bits/dim and images per second on CIFAR-10",
       [](const ReproductionOptions& options) { return make_image_table(kSets[1], options); },
       speed_options());
+}
+
+Reproduction make_mnist_speed_reproduction() {
+  return make_speed_reproduction(
+      "mnist-speed",
+      "Transformers are RNNs, tables 1, 4 and 5: speed of generation with the paper's MNIST models",
+      [](const ReproductionOptions& options) { return make_speed_table(kSets[0], options); });
+}
+
+Reproduction make_cifar10_speed_reproduction() {
+  return make_speed_reproduction(
+      "cifar10-speed",
+      "Transformers are RNNs, tables 2, 4 and 5: speed of generation with the paper's CIFAR-10 models",
+      [](const ReproductionOptions& options) { return make_speed_table(kSets[1], options); });
 }
 
 Reproduction make_mnist_samples_reproduction() {
