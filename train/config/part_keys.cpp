@@ -64,6 +64,12 @@ const PartKind* find_kind(const std::vector<PartKind>& kinds, const std::string&
   return found == kinds.end() ? nullptr : &*found;
 }
 
+const OptionSpec* find_option(const PartKind& kind, const std::string& name) {
+  const auto found = std::find_if(kind.options.begin(), kind.options.end(),
+                                  [&](const OptionSpec& spec) { return spec.name == name; });
+  return found == kind.options.end() ? nullptr : &*found;
+}
+
 // Returns whether the condition of an option holds in a config whose kind has the option.
 bool is_condition_met(const PartTable& table, const std::string& option, const Config& config) {
   const PartKind* const kind = find_kind(table.kinds, table.get_kind(config));
@@ -84,16 +90,19 @@ KeyScope make_part_scope(const std::shared_ptr<const PartTable>& shared, const O
                      [get_kind = table.get_kind, owners](const Config& config) {
                        return is_listed(owners, get_kind(config));
                      }});
-  for (const PartKind& kind : table.kinds)
-    for (const OptionSpec& spec : kind.options) {
-      if (spec.name != option.spec.name || spec.used_if.option.empty()) continue;
-      scope.push_back({"configs with " + table.table_name + "." + describe_condition(spec, kind.options),
-                       table.table_name + "." + spec.used_if.option,
-                       [shared, name = spec.name](const Config& config) {
-                         return is_condition_met(*shared, name, config);
-                       }});
-      return scope;
-    }
+  for (const PartKind& kind : table.kinds) {
+    KeyScope conditions;  // of the option, and of the options that these name
+    for (const OptionSpec* spec = find_option(kind, option.spec.name); spec && !spec->used_if.option.empty();
+         spec = find_option(kind, spec->used_if.option))
+      conditions.push_back(
+          {"configs with " + table.table_name + "." + describe_condition(*spec, kind.options),
+           table.table_name + "." + spec->used_if.option, [shared, name = spec->name](const Config& config) {
+             return is_condition_met(*shared, name, config);
+           }});
+    if (conditions.empty()) continue;
+    scope.insert(scope.end(), conditions.rbegin(), conditions.rend());
+    break;
+  }
   return scope;
 }
 
