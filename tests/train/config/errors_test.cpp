@@ -352,13 +352,12 @@ TEST_CASE("contradictions between keys of reversible layers, chunks or axial pos
 
 TEST_CASE("a key whose condition depends on another condition names the first that is not met") {
   TempFolder folder;
-  const auto path = folder.write(
-      "run.toml",
-      "[data]\ndataset = \"text\"\npath = \"book.txt\"\ntokenizer = \"characters\"\nvocabulary = 500\n");
-  CHECK(find_config_error(path) ==
-        path +
-            ":5:1: data.vocabulary: belongs to configs with data.tokenizer = \"sentencepiece\", and "
-            "data.tokenizer is \"characters\"");
+  const auto path =
+      folder.write("run.toml", "[data]\ndataset = \"text\"\ntokenizer = \"characters\"\nvocabulary = 500\n");
+  CHECK(
+      find_config_error(path).ends_with(":4:1: data.vocabulary: belongs to configs with data.tokenizer = "
+                                        "\"sentencepiece\", and data.tokenizer is "
+                                        "\"characters\""));
 }
 
 TEST_CASE("text that is not UTF-8 is refused before training: files, --set and the name of the config file") {
