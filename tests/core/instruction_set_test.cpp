@@ -58,6 +58,7 @@ TEST_CASE(
   CHECK(missing_text(kV3, 0, 1) == "");
 }
 
+#ifdef __x86_64__
 TEST_CASE("detect_processor_extensions() agrees with /proc/cpuinfo") {
   const std::string flags = read_processor_info("flags");
   if (flags.empty()) {
@@ -83,6 +84,7 @@ TEST_CASE("dot products of AVX512-BF16 count as fast on processors that are not 
   CHECK(has_fast_bfloat16_dot_products() ==
         (flags.find(" avx512_bf16 ") != std::string::npos && vendor != " GenuineIntel "));
 }
+#endif
 
 TEST_CASE("the program runs on this processor and names the instruction set of its kernels") {
   CHECK((cpu::kCompiledExtensions & ~detect_processor_extensions()) == 0);
