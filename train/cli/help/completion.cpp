@@ -25,15 +25,12 @@ complete -o default -F _tapeformer tapeformer
 constexpr char kZshScript[] = R"sh(#compdef tapeformer
 _tapeformer() {
   local -a found
-  found=(${(f)" $("${words[1]}" completion words "${(@)words[2,CURRENT]}" 2 > / dev / null) "})
-                                  compadd -
-                                  S '' --${(M)found : # *= } compadd-- ${found : # *= }(($ #found)) ||
-                              _files
+  found=(${(f)"$("${words[1]}" completion words "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+  compadd -S '' -- ${(M)found:#*=}
+  compadd -- ${found:#*=}
+  (( $#found )) || _files
 }
-if
-  [[$funcstack [1] == _tapeformer]];
-then _tapeformer "$@";
-else compdef _tapeformer tapeformer; fi
+if [[ $funcstack[1] == _tapeformer ]]; then _tapeformer "$@"; else compdef _tapeformer tapeformer; fi
 )sh";
 
 const OptionSpec* find_spec(const std::vector<OptionSpec>& specs, const std::string& name) {
