@@ -17,7 +17,7 @@ constexpr char kBashScript[] = R"sh(_tapeformer() {
   mapfile -t COMPREPLY < <("$1" completion words "${words[@]:1}" 2>/dev/null)
   done=${words[-1]%"${words[-1]##*[=:]}"}  # readline replaces only what follows the last = or :
   COMPREPLY=("${COMPREPLY[@]#"$done"}")
-  if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]]; then compopt -o nospace 2>/dev/null; fi
+  if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]]; then compopt -o nospace 2>/dev/null || :; fi
 }
 complete -o default -F _tapeformer tapeformer
 )sh";

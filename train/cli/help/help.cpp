@@ -48,24 +48,25 @@ std::string format_section(const std::string& title) {
   return ".SH " + title + "\n";
 }
 
-// Returns a paragraph with an indented text after its first line `tag`, which is roff.
+// Returns a paragraph with an indented text after its first line. Both are roff.
 std::string format_item(const std::string& tag, const std::string& text) {
-  return ".TP\n" + tag + "\n" + to_roff(text) + "\n";
+  return ".TP\n" + tag + "\n" + text + "\n";
 }
 
 std::string format_options(const std::vector<OptionSpec>& specs) {
   std::string roff;
   for (const OptionSpec& spec : specs) {
     const OptionHelp help = describe_option(spec);
-    roff += format_item("\\fB" + to_roff("--" + spec.name) + "\\fR" +
-                            (help.value.empty() ? "" : " \\fI" + help.value + "\\fR"),
-                        help.text + (help.fallback.empty() ? "" : " (default: " + help.fallback + ")"));
+    roff +=
+        format_item("\\fB" + to_roff("--" + spec.name) + "\\fR" +
+                        (help.value.empty() ? "" : " \\fI" + help.value + "\\fR"),
+                    to_roff(help.text + (help.fallback.empty() ? "" : " (default: " + help.fallback + ")")));
   }
   return roff;
 }
 
-// Converts a text of lines for a terminal. A line that is indented by six spaces explains the line above it,
-// and is filled; the other lines stay as they are.
+// Converts a text of lines for a terminal. Lines that are indented by six spaces explain the line above them,
+// and are filled; the other lines stay as they are.
 std::string format_lines(const std::string& text) {
   constexpr char kIndent[] = "      ";
   std::vector<std::string> lines;
@@ -75,14 +76,15 @@ std::string format_lines(const std::string& text) {
   }
   std::string roff = ".nf\n";
   for (size_t i = 0; i < lines.size(); ++i) {
-    const bool explained = i + 1 < lines.size() && lines[i + 1].starts_with(kIndent);
-    if (explained) {
-      roff +=
-          ".fi\n" + format_item(to_roff(lines[i]), lines[i + 1].substr(sizeof kIndent - 1)) + ".PP\n.nf\n";
-      ++i;
-    } else {
-      roff += lines[i].empty() ? ".sp\n" : to_roff(lines[i]) + "\n";
-    }
+    std::string explanation;
+    const std::string& tag = lines[i];
+    for (; i + 1 < lines.size() && lines[i + 1].starts_with(kIndent); ++i)
+      explanation +=
+          (explanation.empty() ? "" : "\n.br\n") + to_roff(lines[i + 1].substr(sizeof kIndent - 1));
+    if (explanation.empty())
+      roff += tag.empty() ? ".sp\n" : to_roff(tag) + "\n";
+    else
+      roff += ".fi\n" + format_item(to_roff(tag), explanation) + ".PP\n.nf\n";
   }
   return roff + ".fi\n";
 }
@@ -134,7 +136,7 @@ std::string format_man_page(const Arguments& words) {
                      to_roff(format_usage(spec)) + "\n" + format_section("DESCRIPTION") +
                      to_roff(spec.summary) + "\n";
   for (const PositionalArgument& argument : spec.positionals)
-    body += format_item("\\fI" + argument.name + "\\fR", argument.help);
+    body += format_item("\\fI" + argument.name + "\\fR", to_roff(argument.help));
   if (!spec.options.empty()) body += format_section("OPTIONS") + format_options(spec.options);
   body += format_section("COMMON OPTIONS") + format_options(make_common_specs(spec));
   if (!spec.details.empty()) body += format_section("DETAILS") + format_lines(spec.details);
