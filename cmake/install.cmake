@@ -76,7 +76,7 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright COMPO
 install(DIRECTORY docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/tapeformer COMPONENT program)
 install(CODE "
-  set(program \"$<TARGET_FILE:tapeformer_program>\")
+  set(tapeformer \"$<TARGET_FILE:tapeformer_program>\")
   set(output_dir \"${PROJECT_BINARY_DIR}/share\")" COMPONENT program)
 install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/InstallShellFiles.cmake COMPONENT program)
 install(DIRECTORY ${PROJECT_BINARY_DIR}/share/ DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT program)

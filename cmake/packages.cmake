@@ -38,7 +38,7 @@ file(WRITE ${folder}/changelog "tapeformer (${PROJECT_VERSION}) unstable; urgenc
  -- ${maintainer} <${address}>  ${date}
 ")
 execute_process(COMMAND gzip -9nf ${folder}/changelog COMMAND_ERROR_IS_FATAL ANY)
-file(WRITE ${folder}/overrides "# OpenBLAS must be the build with OpenMP, whose folder is not that of the default OpenBLAS.
+file(WRITE ${folder}/overrides "# OpenBLAS must be the build with OpenMP and MPI must be Open MPI, whose folders differ from those of the default libraries.
 tapeformer: custom-library-search-path
 ")
 file(CREATE_LINK tapeformer ${folder}/libtapeformer-dev SYMBOLIC)
@@ -63,10 +63,8 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "${suggested}")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libtapeformer-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "tapeformer (= ${PROJECT_VERSION}), ${libraries}")
-set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "training framework for Transformers
- Trains, evaluates and samples Transformers for images, text and speech with
- linear, LSH, softmax and other attention.")
-set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "training framework for Transformers (library)
- Headers, libraries and CMake package of Tapeformer: tensors, automatic
- differentiation, attention, models and a trainer.")
+set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "Trains, evaluates and samples Transformers for images, text and
+speech with linear, LSH, softmax and other attention.")
+set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Headers, libraries and CMake package: tensors, automatic
+differentiation, attention, models and a trainer.")
 include(CPack)
