@@ -13,7 +13,6 @@
 #include "core/system/machine.h"
 #include "train/cli/commands.h"
 #include "train/cli/data_advice.h"
-#include "train/cli/help/help.h"
 #include "train/cli/log.h"
 #include "train/config/option_names.h"
 #include "train/distributed/gather.h"

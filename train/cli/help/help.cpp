@@ -1,5 +1,4 @@
-#include "train/cli/help/help.h"
-
+// Texts of --help without a command, and of the manual pages.
 #include <algorithm>
 #include <utility>
 
