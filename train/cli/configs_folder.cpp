@@ -33,7 +33,7 @@ std::vector<std::string> list_config_names() {
 
 std::string find_config(const std::string& name) {
   std::error_code error;
-  if (fs::exists(name, error)) return name;
+  if (fs::exists(name, error) && !fs::is_directory(name, error)) return name;
   const auto names = list_config_names();
   const bool is_known = std::find(names.begin(), names.end(), name) != names.end();
   return is_known ? (find_configs_folder() / (name + ".toml")).string() : name;

@@ -34,7 +34,7 @@ bool asks_for_help(const Arguments& words) {
 // Examples of such commands are "info" and --help.
 bool runs_without_joining(const Arguments& words) {
   return !words.empty() && (words.front() == "--version" || words.front() == "help" ||
-                            words.front() == "info" || asks_for_help(words));
+                            words.front() == "info" || words.front() == "completion" || asks_for_help(words));
 }
 
 int run_command(const std::string& name, Arguments arguments) {
