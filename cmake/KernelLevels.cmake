@@ -13,8 +13,9 @@ list(JOIN TAPEFORMER_LEVELS " " levels)
 if(levels)
   string(PREPEND levels "${TAPEFORMER_ARCH} ")
 endif()
-set_source_files_properties(core/system/machine.cpp TARGET_DIRECTORY tapeformer_core PROPERTIES
-  COMPILE_DEFINITIONS "TAPEFORMER_ARCHITECTURES=\"${levels}\"")
+# Only one file gets the version, so that a new version does not compile the others again.
+set_source_files_properties(core/system/machine.cpp TARGET_DIRECTORY tapeformer_core PROPERTIES COMPILE_DEFINITIONS
+  "TAPEFORMER_ARCHITECTURES=\"${levels}\";TAPEFORMER_VERSION=\"${PROJECT_VERSION}\";TAPEFORMER_BUILD_TYPE=\"${CMAKE_BUILD_TYPE}\"")
 set_source_files_properties(core/cpu/compiled_for.cpp TARGET_DIRECTORY tapeformer_core PROPERTIES
   COMPILE_DEFINITIONS "TAPEFORMER_ARCHITECTURE=\"${architecture}\"")
 

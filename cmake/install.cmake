@@ -32,19 +32,25 @@ set(installed_headers ${PROJECT_BINARY_DIR}/installed_headers)
 install(CODE "
   set(source_dir \"${PROJECT_SOURCE_DIR}\")
   set(output_dir \"${installed_headers}/tapeformer\")
-  set(headers \"${core_headers};${other_headers}\")")
-install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/InstallHeaders.cmake)
-install(DIRECTORY ${installed_headers}/tapeformer DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES ${PROJECT_BINARY_DIR}/include/tapeformer/tapeformer.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tapeformer)
+  set(headers \"${core_headers};${other_headers}\")" COMPONENT development)
+install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/InstallHeaders.cmake COMPONENT development)
+install(DIRECTORY ${installed_headers}/tapeformer DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
+install(FILES ${PROJECT_BINARY_DIR}/include/tapeformer/tapeformer.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tapeformer
+  COMPONENT development)
 
-# Each part has a separate file of targets, so find_package looks only for the dependencies of the requested parts.
+# Each part has a separate file of targets, so find_package looks only for the dependencies of the requested parts. The
+# shared library is in a folder of its own, because each version has another interface.
+set(shared_library_dir ${CMAKE_INSTALL_LIBDIR}/tapeformer)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tapeformer)
 foreach(part ${tapeformer_parts})
-  install(TARGETS tapeformer_${part} EXPORT tapeformer-${part})
-  install(EXPORT tapeformer-${part} NAMESPACE tapeformer:: DESTINATION ${package_dir})
+  install(TARGETS tapeformer_${part} EXPORT tapeformer-${part}
+    ARCHIVE COMPONENT development
+    LIBRARY DESTINATION ${shared_library_dir} COMPONENT program NAMELINK_COMPONENT development)
+  install(EXPORT tapeformer-${part} NAMESPACE tapeformer:: DESTINATION ${package_dir} COMPONENT development)
 endforeach()
 foreach(level ${TAPEFORMER_LEVELS})
-  install(TARGETS tapeformer_core_${level} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/glibc-hwcaps/${level} NAMELINK_SKIP)
+  install(TARGETS tapeformer_core_${level} LIBRARY DESTINATION ${shared_library_dir}/glibc-hwcaps/${level} COMPONENT program
+    NAMELINK_SKIP)
 endforeach()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tapeformerConfig.cmake.in
   ${PROJECT_BINARY_DIR}/tapeformerConfig.cmake INSTALL_DESTINATION ${package_dir})
@@ -55,15 +61,22 @@ install(FILES ${PROJECT_BINARY_DIR}/tapeformerConfig.cmake ${PROJECT_BINARY_DIR}
   ${CMAKE_CURRENT_LIST_DIR}/FindSentencePiece.cmake ${CMAKE_CURRENT_LIST_DIR}/FindSpeechLibraries.cmake
   ${CMAKE_CURRENT_LIST_DIR}/FindUtf8proc.cmake
   ${CMAKE_CURRENT_LIST_DIR}/ImportedLibrary.cmake
-  DESTINATION ${package_dir})
+  DESTINATION ${package_dir} COMPONENT development)
 
 # The OpenMP build of OpenBLAS is in a separate folder, and the system's default OpenBLAS may be another build. The
 # installed program keeps the path of the library that it was linked to.
 set_target_properties(tapeformer_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 if(TAPEFORMER_LEVELS)
-  file(RELATIVE_PATH libraries_from_program ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+  file(RELATIVE_PATH libraries_from_program ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}/tapeformer)
   set_target_properties(tapeformer_program PROPERTIES INSTALL_RPATH "$ORIGIN/${libraries_from_program}")
 endif()
-install(TARGETS tapeformer_program)
-install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
-install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/tapeformer)
+install(TARGETS tapeformer_program COMPONENT program)
+install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright COMPONENT program)
+install(DIRECTORY docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/tapeformer COMPONENT program)
+install(CODE "
+  set(tapeformer \"$<TARGET_FILE:tapeformer_program>\")
+  set(output_dir \"${PROJECT_BINARY_DIR}/share\")" COMPONENT program)
+install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/InstallShellFiles.cmake COMPONENT program)
+install(DIRECTORY ${PROJECT_BINARY_DIR}/share/ DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT program)

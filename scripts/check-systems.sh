@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# scripts/check-systems.sh [SYSTEM…]: runs the commands of the README in bare Debian systems. A SYSTEM is a release, or a
-# release and a compiler of its packages: bookworm, trixie, trixie:clang-19 (default: these three). Each system is made by
-# debootstrap with the apt configuration and the certificates of this machine, and gets a clone of HEAD. Needs root and
-# debootstrap. Prints the seconds and the exit status of each command, and writes logs to build/systems.
+# scripts/check-systems.sh [SYSTEM…]: runs the commands of the README in bare Debian systems. A SYSTEM is a release, a
+# release and a compiler of its packages, or a release without optional packages, where only scripts/test.sh runs: bookworm,
+# trixie, trixie:clang-19, trixie:required (default: these four). Each system is made by debootstrap with the apt
+# configuration and the certificates of this machine, and gets a clone of HEAD. Needs root and debootstrap. Prints the seconds
+# and the exit status of each command, and writes logs to build/systems.
 # Environment variables:
 #   COMMANDS  the commands, each run by bash (default: the three scripts/quickstart*.sh of the README, and scripts/test.sh)
 #   MIRROR    the mirror of Debian (default: http://deb.debian.org/debian)
@@ -11,10 +12,10 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-commands=${COMMANDS:-scripts/quickstart.sh scripts/quickstart-text.sh scripts/quickstart-translation.sh scripts/test.sh}
+all_commands=${COMMANDS:-scripts/quickstart.sh scripts/quickstart-text.sh scripts/quickstart-translation.sh scripts/test.sh}
 mirror=${MIRROR:-http://deb.debian.org/debian}
 systems=("$@")
-[[ $# -gt 0 ]] || systems=(bookworm trixie trixie:clang-19)
+[[ $# -gt 0 ]] || systems=(bookworm trixie trixie:clang-19 trixie:required)
 
 usage_error() { echo "check-systems: $*" >&2; exit 2; }
 [[ $EUID -eq 0 ]] || usage_error "must run as root, because it makes and enters systems with chroot"
@@ -55,7 +56,11 @@ for system in "${systems[@]}"; do
   log=$root.log
   make_system "$release" >"$log" 2>&1
   variables=()
-  if [[ -n $compiler ]]; then
+  commands=$all_commands
+  if [[ $compiler == :required ]]; then
+    variables=(OPTIONAL=none)
+    commands=${COMMANDS:-scripts/test.sh}
+  elif [[ -n $compiler ]]; then
     compiler=${compiler#:}
     inside sh -c "apt-get -q update && apt-get -qy install --no-install-recommends $compiler libomp-${compiler##*-}-dev" \
       >>"$log" 2>&1 </dev/null

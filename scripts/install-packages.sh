@@ -2,6 +2,7 @@
 # scripts/install-packages.sh [test]: installs the Debian packages that Tapeformer needs, and with "test" also the packages
 # that only tests need. Names the optional packages that the release does not have, and installs the others. Installed
 # packages are not changed. If no package is missing, the script does not call apt-get and does not use the network.
+# With the environment variable OPTIONAL=none, it does not install optional packages.
 set -euo pipefail
 
 required=(
@@ -45,6 +46,12 @@ case "${1:-}" in
   "") ;;
   test) required+=("${required_by_tests[@]}") optional+=("${optional_in_tests[@]}") ;;
   *) echo "usage: scripts/install-packages.sh [test]" >&2; exit 2 ;;
+esac
+
+case "${OPTIONAL:-}" in
+  "") ;;
+  none) optional=() ;;
+  *) echo "install-packages: OPTIONAL is neither empty nor none" >&2; exit 2 ;;
 esac
 
 say() { printf '%s\n' "install-packages: $*" >&2; }

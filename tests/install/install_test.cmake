@@ -65,8 +65,7 @@ run(${WORK_DIR}/examples/copy)
 if(NOT output MATCHES "accuracy (1|0\\.9[0-9]*)\n")
   message(FATAL_ERROR "copy printed: ${output}")
 endif()
-run(${prefix}/bin/tapeformer train ${prefix}/share/tapeformer/configs/copy/linear.toml --run-dir ${WORK_DIR}/run
-  --threads 1 ${tiny})
+run(${prefix}/bin/tapeformer train copy/linear --run-dir ${WORK_DIR}/run --threads 1 ${tiny})
 run(${WORK_DIR}/examples/sample ${WORK_DIR}/run)
 if(NOT output MATCHES "step-00000001: [0-9]+ parameters, linear attention\n\\[\\[0, .*\\] \\(4, [0-9]+\\)")
   message(FATAL_ERROR "sample printed: ${output}")
@@ -128,6 +127,13 @@ run(${prefix}/bin/tapeformer --version)
 if(NOT output MATCHES "^tapeformer [0-9]+\\.[0-9]+")
   message(FATAL_ERROR "tapeformer --version printed: ${output}")
 endif()
+
+foreach(file man/man1/tapeformer-train.1 bash-completion/completions/tapeformer zsh/vendor-completions/_tapeformer)
+  file(GLOB found ${prefix}/share/${file}*)
+  if(NOT found)
+    message(FATAL_ERROR "share/${file} was not installed")
+  endif()
+endforeach()
 
 # Checks that `reproduce` reads the installed configs from any current folder.
 file(MAKE_DIRECTORY ${WORK_DIR}/elsewhere)

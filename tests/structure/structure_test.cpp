@@ -127,3 +127,18 @@ TEST_CASE("control: broken links and false quotations are found") {
         "x.md:2: quotes core/nowhere.h, which does not exist\n");
   CHECK(quotes("```cpp\nanything\n```\n") == "");
 }
+
+TEST_CASE("the Dockerfile gets its packages from the script, and the changelog begins with the version") {
+  const std::string docker = read_file(SOURCE_DIR "/packaging/Dockerfile");
+  CHECK(contains(
+      docker,
+      "RUN scripts/install-packages.sh && apt-get install -y --no-install-recommends dpkg-dev file\n"));
+  const auto after = [](const std::string& text, const std::string& mark) {
+    const size_t first = text.find(mark);
+    REQUIRE(first != std::string::npos);
+    return text.substr(first + mark.size(),
+                       text.find_first_of(" ]", first + mark.size()) - first - mark.size());
+  };
+  CHECK(after(read_file(SOURCE_DIR "/CHANGELOG.md"), "\n## [") ==
+        after(read_file(SOURCE_DIR "/CMakeLists.txt"), "project(tapeformer VERSION "));
+}

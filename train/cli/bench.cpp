@@ -13,12 +13,15 @@ namespace {
 
 CommandSpec list_spec() {
   std::string names;
-  for (const Benchmark& known : list_benchmarks())
+  std::vector<std::string> words = {"list"};
+  for (const Benchmark& known : list_benchmarks()) {
+    words.push_back(known.name);
     names += "  " + known.name + std::string(14 - std::min<size_t>(known.name.size(), 13), ' ') +
              known.summary + "\n";
+  }
   return {.name = "bench",
           .summary = "Measures the speed and memory of parts of the program.",
-          .positionals = {{"NAME", "a benchmark, or \"list\""}},
+          .positionals = {{.name = "NAME", .help = "a benchmark, or \"list\"", .suggestions = words}},
           .options = {},
           .details = "Benchmarks (\"tapeformer bench NAME --help\" explains one):\n" + names};
 }

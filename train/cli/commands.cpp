@@ -1,5 +1,7 @@
 #include "train/cli/commands.h"
 
+#include "core/base/errors.h"
+
 namespace tapeformer {
 
 const std::vector<Command>& list_commands() {
@@ -23,8 +25,18 @@ const std::vector<Command>& list_commands() {
       {"data", "list|fetch|verify|prepare [NAME]", "lists, downloads, checks or prepares data sets",
        run_data_command},
       {"info", "", "prints version, compiler, BLAS and threads, devices, memory", run_info, true},
+      {"completion", "bash|zsh", "prints the completion of the command line for a shell", run_completion},
   };
   return *list;
+}
+
+const Command& find_command(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Command& command : list_commands()) {
+    if (command.name == name) return command;
+    names.push_back(command.name);
+  }
+  throw ConfigError(describe_unknown_word("command", name, names));
 }
 
 }  // namespace tapeformer

@@ -19,9 +19,18 @@ struct Command {
 
 // Returns all commands in the order in which the help lists them.
 const std::vector<Command>& list_commands();
+// Throws ConfigError with a suggestion if there is no command of this name.
+const Command& find_command(const std::string& name);
+
+// Returns the text of --help without a command.
+std::string format_help_text();
+// Returns the manual page in roff of the command that `words` name, such as {"train"}, or of the program if
+// there are no words. Throws ConfigError for other words.
+std::string format_man_page(const Arguments& words);
 
 int run_bench(const Arguments& arguments);
 int run_bleu(const Arguments& arguments);
+int run_completion(const Arguments& arguments);
 int run_complete(const Arguments& arguments);
 int run_data_command(const Arguments& arguments);
 int run_eval(const Arguments& arguments);

@@ -23,37 +23,8 @@
 namespace tapeformer {
 namespace {
 
-std::vector<OptionSpec> make_common_specs(const CommandSpec& command) {
-  return {
-      {.name = "device",
-       .default_value = std::string("auto"),
-       .help = "auto, cpu, cuda or cuda:N",
-       .default_text = command.default_device},
-      {.name = "threads",
-       .default_value = int64_t{0},
-       .help = "CPU threads; 0: run.threads of the config, $OMP_NUM_THREADS, or the processors that the "
-               "process may use (of several processes, its share)",
-       .min = 0,
-       .max = kMaxThreadCount},
-      {.name = "seed",
-       .default_value = int64_t{0},
-       .help = "seed of all random numbers",
-       .min = 0,
-       .default_text = command.default_seed},
-      {.name = "data-dir",
-       .default_value = std::string(),
-       .help = "folder of the data sets, used instead of $TAPEFORMER_DATA and ~/.local/share/tapeformer"},
-      {.name = "set",
-       .default_value = std::vector<std::string>{},
-       .help = "override a config key: table.key=value; may be repeated"},
-      {.name = "json", .default_value = false, .help = "print one JSON object and nothing else"},
-      {.name = "quiet", .default_value = false, .help = "only warnings and errors on standard error"},
-  };
-}
-
-bool is_flag(const OptionSpec& spec) {
-  return std::holds_alternative<bool>(spec.default_value);
-}
+// Where parse_command() stores the declaration of a command instead of parsing, unless null.
+CommandSpec* requested_spec = nullptr;
 
 std::string format_default(const OptionSpec& spec) {
   if (!spec.default_text.empty()) return spec.default_text;
@@ -71,21 +42,14 @@ std::string format_choices(const OptionSpec& spec) {
 
 void declare(cxxopts::Options& options, const std::string& group, const std::vector<OptionSpec>& specs) {
   for (const OptionSpec& spec : specs) {
-    std::string help = spec.help;
-    if (!spec.choices.empty()) help += " (" + format_choices(spec) + ")";
+    const OptionHelp help = describe_option(spec);
     if (is_flag(spec)) {
-      if (std::get<bool>(spec.default_value))
-        help += " (default: true; --" + spec.name + "=false disables it)";
-      options.add_options(group)(spec.name, help, cxxopts::value<bool>());
+      options.add_options(group)(spec.name, help.text, cxxopts::value<bool>());
       continue;
     }
-    const std::string fallback = format_default(spec);
-    const char* kind = std::holds_alternative<int64_t>(spec.default_value)  ? "N"
-                       : std::holds_alternative<double>(spec.default_value) ? "X"
-                                                                            : "TEXT";
     const auto value = cxxopts::value<std::string>();
-    if (!fallback.empty()) value->default_value(fallback);
-    options.add_options(group)(spec.name, help, value, kind);
+    if (!help.fallback.empty()) value->default_value(help.fallback);
+    options.add_options(group)(spec.name, help.text, value, help.value);
   }
 }
 
@@ -129,15 +93,6 @@ OptionValues parse_option_values(const std::vector<OptionSpec>& specs, const cxx
   for (const UnusedOption& unused : find_unused_options(specs, values))
     throw ConfigError("--" + unused.name + " " + unused.reason);
   return values;
-}
-
-std::string format_usage(const CommandSpec& spec) {
-  std::string text;
-  for (const PositionalArgument& p : spec.positionals) {
-    const std::string name = p.name + (p.is_repeated ? "…" : "");
-    text += (p.is_required ? name : "[" + name + "]") + " ";
-  }
-  return text + "[options]";
 }
 
 std::string format_help(const CommandSpec& spec, const cxxopts::Options& options) {
@@ -233,12 +188,82 @@ std::string describe_flag_problem(const std::vector<OptionSpec>& specs,
 
 }  // namespace
 
+std::vector<OptionSpec> make_common_specs(const CommandSpec& command) {
+  return {
+      {.name = "device",
+       .default_value = std::string("auto"),
+       .help = "auto, cpu, cuda or cuda:N",
+       .default_text = command.default_device},
+      {.name = "threads",
+       .default_value = int64_t{0},
+       .help = "CPU threads; 0: run.threads of the config, $OMP_NUM_THREADS, or the processors that the "
+               "process may use (of several processes, its share)",
+       .min = 0,
+       .max = kMaxThreadCount},
+      {.name = "seed",
+       .default_value = int64_t{0},
+       .help = "seed of all random numbers",
+       .min = 0,
+       .default_text = command.default_seed},
+      {.name = "data-dir",
+       .default_value = std::string(),
+       .help = "folder of the data sets, used instead of $TAPEFORMER_DATA and ~/.local/share/tapeformer"},
+      {.name = "set",
+       .default_value = std::vector<std::string>{},
+       .help = "override a config key: table.key=value; may be repeated"},
+      {.name = "json", .default_value = false, .help = "print one JSON object and nothing else"},
+      {.name = "quiet", .default_value = false, .help = "only warnings and errors on standard error"},
+  };
+}
+
+bool is_flag(const OptionSpec& spec) {
+  return std::holds_alternative<bool>(spec.default_value);
+}
+
+OptionHelp describe_option(const OptionSpec& spec) {
+  OptionHelp help{.value = "TEXT", .fallback = format_default(spec), .text = spec.help};
+  if (std::holds_alternative<int64_t>(spec.default_value)) help.value = "N";
+  if (std::holds_alternative<double>(spec.default_value)) help.value = "X";
+  if (!spec.choices.empty()) help.text += " (" + format_choices(spec) + ")";
+  if (const bool* enabled = std::get_if<bool>(&spec.default_value)) {
+    help.value = "";
+    if (*enabled) help.text += " (default: true; --" + spec.name + "=false disables it)";
+  }
+  return help;
+}
+
+std::string format_usage(const CommandSpec& spec) {
+  std::string text;
+  for (const PositionalArgument& p : spec.positionals) {
+    const std::string name = p.name + (p.is_repeated ? "…" : "");
+    text += (p.is_required ? name : "[" + name + "]") + " ";
+  }
+  return text + "[options]";
+}
+
+CommandSpec get_command_spec(int (*run)(const Arguments&), const Arguments& words) {
+  CommandSpec spec;
+  requested_spec = &spec;
+  try {
+    run(words);
+  } catch (...) {
+    requested_spec = nullptr;
+    throw;
+  }
+  requested_spec = nullptr;
+  return spec;
+}
+
 bool is_given(const CommandLine& line, const std::string& option) {
   return std::find(line.given_option_names.begin(), line.given_option_names.end(), option) !=
          line.given_option_names.end();
 }
 
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments) {
+  if (requested_spec) {
+    *requested_spec = spec;
+    return std::nullopt;
+  }
   cxxopts::Options options("tapeformer " + spec.name, description(spec));
   options.custom_help(format_usage(spec)).positional_help("").set_width(100).allow_unrecognised_options();
   declare(options, spec.name, spec.options);

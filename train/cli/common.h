@@ -32,6 +32,7 @@ struct PositionalArgument {
   std::string help;
   bool is_required = true;
   bool is_repeated = false;  // whether the argument, which must be the last one, takes all remaining words
+  std::vector<std::string> suggestions = {};  // values that a shell completes; others may be valid
 };
 
 struct CommandSpec {
@@ -77,6 +78,20 @@ bool is_given(const CommandLine& line, const std::string& option);
 // Parses a command line. If the words contain --help, prints the help and returns std::nullopt. Words after
 // "--" are positional, even if they begin with a dash.
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments);
+
+// Returns the declaration of the command that `run` runs with these words, without running the command.
+// Throws ConfigError if the words name no benchmark of "bench".
+CommandSpec get_command_spec(int (*run)(const Arguments&), const Arguments& words);
+std::vector<OptionSpec> make_common_specs(const CommandSpec& command);
+bool is_flag(const OptionSpec& spec);
+
+// Texts on an option for a user. `value` names its value, and is empty for flags.
+struct OptionHelp {
+  std::string value, fallback, text;
+};
+OptionHelp describe_option(const OptionSpec& spec);
+// Returns the usage of a command without its name, such as "CONFIG [options]".
+std::string format_usage(const CommandSpec& spec);
 
 ConfigOverrides make_config_overrides(const CommonOptions& options);
 

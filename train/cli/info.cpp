@@ -1,4 +1,9 @@
 // The command "tapeformer info": prints properties of the build and of the machine.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <sstream>
+
 #include "core/cuda/devices.h"
 #include "core/cuda/product_algorithms.h"
 #include "core/system/log.h"
@@ -58,6 +63,17 @@ void report_products(Device device, Report& report) {
   }
 }
 
+// Returns the programs that some commands start and that no folder of $PATH contains.
+std::vector<std::string> list_missing_programs() {
+  std::vector<std::string> missing = {"espeak-ng", "rsvg-convert"};
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    std::erase_if(missing,
+                  [&](const std::string& name) { return access((folder + "/" + name).c_str(), X_OK) == 0; });
+  return missing;
+}
+
 // Returns the reason for the number of threads of this process.
 std::string describe_thread_count(const CommonOptions& common) {
   if (common.threads > 0) return "--threads";
@@ -103,6 +119,8 @@ int run_info(const Arguments& arguments) {
       .add("cpu_kernel_choices", build.all_kernel_architectures)
       .add("vector_bytes", int64_t{build.vector_bytes})
       .add("compiled_for", build.instruction_set)
+      .add("built_without", std::vector<std::string>{TAPEFORMER_LEFT_OUT})
+      .add("missing_programs", list_missing_programs())
       .add("blas", blas.config)
       .add("blas_kernels", blas.core_type)
       .add("blas_threading", blas.threading)

@@ -82,15 +82,18 @@ std::vector<OptionSpec> make_reproduce_options() {
 
 CommandSpec make_reproduce_spec() {
   std::string names;
-  for (const Reproduction& known : list_reproductions())
+  std::vector<std::string> words = {"list"};
+  for (const Reproduction& known : list_reproductions()) {
+    words.push_back(known.name);
     names += "  " + known.name + std::string(20 - std::min<size_t>(known.name.size(), 19), ' ') +
              known.summary + "\n";
+  }
   return {
       .name = "reproduce",
       .summary =
           "Reproduces a table or a figure of a paper by trainings and measurements, and prints the results "
           "beside the published numbers.",
-      .positionals = {{"NAME", "a table or figure, or \"list\""}},
+      .positionals = {{.name = "NAME", .help = "a table or figure, or \"list\"", .suggestions = words}},
       .options = make_reproduce_options(),
       .details =
           "Tables and figures:\n" + names + "\nSettings that --set changes:\n" + format_settings_help(),

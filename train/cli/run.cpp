@@ -11,7 +11,6 @@
 #include "core/base/errors.h"
 #include "core/system/log.h"
 #include "core/system/machine.h"
-#include "models/attention/attention.h"
 #include "train/cli/commands.h"
 #include "train/cli/data_advice.h"
 #include "train/cli/log.h"
@@ -26,31 +25,6 @@ namespace {
 
 constexpr int kFailureExitStatus = 1, kUsage = 2, kBadData = 3, kNoDevice = 4, kDiverged = 5;
 
-std::string format_help_text() {
-  std::string kinds;
-  for (const AttentionKind& kind : list_attention_kinds()) kinds += (kinds.empty() ? "" : ", ") + kind.name;
-  std::string text = "tapeformer " + get_build_info().version +
-                     ": trains Transformers for images, text and speech\n\nAttention kinds: " + kinds +
-                     "\n\nUsage:\n  tapeformer COMMAND [arguments] [options]\n\nCommands:\n";
-  size_t width = 0;
-  for (const Command& command : list_commands())
-    width = std::max(width, command.name.size() + command.usage.size());
-  for (const Command& command : list_commands())
-    text += "  " + command.name + " " + command.usage +
-            std::string(width - command.name.size() - command.usage.size() + 2, ' ') + command.summary + "\n";
-  return text +
-         "\n\"tapeformer COMMAND --help\" explains a command, \"tapeformer --version\" prints the version.\n"
-         "\nExit status:\n"
-         "  0    success\n"
-         "  1    failure while running\n"
-         "  2    wrong usage or config\n"
-         "  3    data or checkpoint missing or corrupt\n"
-         "  4    device not available\n"
-         "  5    training diverged, or a model is not finite\n"
-         "  75   SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2 stopped a training, which wrote a checkpoint\n"
-         "  130  one of these signals ended a process that had nothing to save\n";
-}
-
 bool asks_for_help(const Arguments& words) {
   const auto end = std::find(words.begin(), words.end(), "--");
   return std::find(words.begin(), end, "--help") != end || std::find(words.begin(), end, "-h") != end;
@@ -60,10 +34,14 @@ bool asks_for_help(const Arguments& words) {
 // Examples of such commands are "info" and --help.
 bool runs_without_joining(const Arguments& words) {
   return !words.empty() && (words.front() == "--version" || words.front() == "help" ||
-                            words.front() == "info" || asks_for_help(words));
+                            words.front() == "info" || words.front() == "completion" || asks_for_help(words));
 }
 
 int run_command(const std::string& name, Arguments arguments) {
+  if (name == "help" && !arguments.empty() && arguments.front() == "--man") {
+    print_text(format_man_page({arguments.begin() + 1, arguments.end()}));
+    return 0;
+  }
   if (name == "help" && !arguments.empty()) {
     const std::string command = std::exchange(arguments.front(), "--help");
     return run_command(command, arguments);
@@ -76,16 +54,10 @@ int run_command(const std::string& name, Arguments arguments) {
     print_text("tapeformer " + get_build_info().version + "\n");
     return 0;
   }
-  std::vector<std::string> names;
-  for (const Command& command : list_commands()) {
-    if (command.name == name) {
-      if (!command.allow_multiple_processes && !asks_for_help(arguments))
-        require_single_process("command \"" + name + "\"");
-      return command.run(arguments);
-    }
-    names.push_back(command.name);
-  }
-  throw ConfigError(describe_unknown_word("command", name, names));
+  const Command& command = find_command(name);
+  if (!command.allow_multiple_processes && !asks_for_help(arguments))
+    require_single_process("command \"" + name + "\"");
+  return command.run(arguments);
 }
 
 void print_error(const std::string& error) {

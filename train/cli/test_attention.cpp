@@ -55,6 +55,8 @@ std::vector<const AttentionKind*> choose_kinds(const CommandLine& line) {
 }
 
 CommandSpec make_spec() {
+  std::vector<std::string> kinds;
+  for (const AttentionKind& kind : list_attention_kinds()) kinds.push_back(kind.name);
   const auto size = [](const char* name, int64_t value, const char* help, double min, double max) {
     return OptionSpec{.name = name, .default_value = value, .help = help, .min = min, .max = max};
   };
@@ -62,7 +64,11 @@ CommandSpec make_spec() {
           .summary =
               "Tests attention kinds on random sequences: results and gradients, masks, dropout, "
               "decoding by token, and dtypes. The exit status is 1 if a test fails.",
-          .positionals = {{"KIND", "attention kinds; none: all kinds", false, true}},
+          .positionals = {{.name = "KIND",
+                           .help = "attention kinds; none: all kinds",
+                           .is_required = false,
+                           .is_repeated = true,
+                           .suggestions = kinds}},
           .options = {size("length", AttentionTestSetup{}.length, "tokens of a sequence", 4, 4096),
                       size("heads", AttentionTestSetup{}.heads, "heads", 1, 64),
                       size("head-dim", AttentionTestSetup{}.dim, "dimensions of a head", 1, 256)},

@@ -3,6 +3,7 @@
 
 #include "core/system/log.h"
 #include "train/cli/commands.h"
+#include "train/cli/configs_folder.h"
 #include "train/cli/run_options.h"
 #include "train/distributed/processes.h"
 #include "train/loop/progress.h"
@@ -18,7 +19,9 @@ CommandSpec train_spec() {
           "Trains a model and writes the resolved config, metrics and checkpoints to a run directory. On "
           "SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2, a training writes a checkpoint and ends with exit "
           "status 75.",
-      .positionals = {{.name = "CONFIG", .help = "a TOML file"}},
+      .positionals = {{.name = "CONFIG",
+                       .help = "a TOML file, or the name of an installed config, such as quickstart",
+                       .suggestions = list_config_names()}},
       .options = {{.name = "run-dir",
                    .default_value = std::string(),
                    .help = "run directory",
@@ -42,8 +45,8 @@ CommandSpec train_spec() {
 // Loads a config. The common options of the command line override keys of the config.
 Config load_overridden_config(const std::string& path, const CommonOptions& common) {
   const ConfigOverrides overrides = make_config_overrides(common);
-  Config config =
-      load_config(path, overrides.config_settings, {.device = common.is_device_given ? common.device : ""});
+  Config config = load_config(find_config(path), overrides.config_settings,
+                              {.device = common.is_device_given ? common.device : ""});
   overrides.apply(config);
   return config;
 }

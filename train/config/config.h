@@ -176,6 +176,10 @@ std::string explain_unused_key(const Config& config, const std::string& name);
 // selects all keys. Throws ConfigError if no key is selected.
 std::string format_config_help(const std::string& filter = "");
 
+// Returns all keys, with the names "table.key". The keys of attention kinds occur as attention.KEY and
+// attention.KIND.KEY.
+std::vector<OptionSpec> list_config_keys();
+
 // Returns the names ("table.key") of the keys that have different values in two configs, in schema order.
 // Omits keys that have an effect in neither config.
 std::vector<std::string> find_differing_keys(const Config& a, const Config& b);

@@ -107,6 +107,21 @@ std::string format_config_help(const std::string& word) {
                     (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
 }
 
+std::vector<OptionSpec> list_config_keys() {
+  std::vector<OptionSpec> keys;
+  const auto add = [&](const std::string& table, OptionSpec spec) {
+    spec.name = table + "." + spec.name;
+    keys.push_back(std::move(spec));
+  };
+  for (const SchemaKey& key : make_config_schema()) add(key.table_name, key.spec);
+  for (const AttentionKind& kind : list_attention_kinds())
+    for (const OptionSpec& spec : kind.options) {
+      add("attention", spec);
+      add("attention." + kind.name, spec);
+    }
+  return keys;
+}
+
 std::vector<std::string> find_differing_keys(const Config& a, const Config& b) {
   const auto schema = make_config_schema();
   std::vector<std::string> names;
