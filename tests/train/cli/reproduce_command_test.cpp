@@ -65,6 +65,27 @@ double mean(const Json& table, const std::string& row, const std::string& column
   return row_of(table, row)["cells"][column]["mean"].get<double>();
 }
 
+Words verify_command(const std::string& name, const fs::path& file, const fs::path& out,
+                     const Words& extra_words = {}) {
+  return reproduce_command(name, out, {}, [&] {
+    Words words = {"--verify", file.string()};
+    words.insert(words.end(), extra_words.begin(), extra_words.end());
+    return words;
+  }());
+}
+
+// Repeats the rows of the table in the folder `out`, and checks that all values are the same.
+Json check_verification(const std::string& name, const fs::path& out) {
+  const auto ran = run_program(verify_command(name, out / "table.json", out / "verification"));
+  CAPTURE(ran.err);
+  CHECK(ran.code == 0);
+  auto report = parse_json_output(ran);
+  CHECK(report["differ"] == 0);
+  for (const Json& cell : report["cells"])
+    if (cell["result"] == "agrees") CHECK(cell["stated"] == cell["repeated"]);
+  return report;
+}
+
 }  // namespace
 
 TEST_CASE("empty lists of rows and seeds, and empty or repeated words, are errors") {
@@ -142,6 +163,10 @@ TEST_CASE(
   CHECK(parse_json_output(second)["rows"] == first["rows"]);
   CHECK(!contains(second.err, "running trained"));
   CHECK(fs::last_write_time(dir / "out/cells/trained-full-seed-1.json") == written);
+  // Two rows with six evaluations each, and their training times.
+  const auto verified = check_verification("reformer-table2", dir / "out");
+  CHECK(verified["agree"] == 12);
+  CHECK(verified["speeds_not_compared"] == 2);
 }
 
 TEST_CASE("reproduce trains chosen rows with several seeds at the same time, and adds rows later") {
@@ -305,6 +330,7 @@ TEST_CASE("reproduce attention-scaling measures every row by length and fits exp
   }
   CHECK(std::isfinite(mean(table, "linear", "milliseconds_exponent")));
   CHECK(contains(read_file(dir / "out/time.svg"), "reformer-8"));
+  CHECK(check_verification("attention-scaling", dir / "out")["agree"] == 8 * 4);
 }
 
 TEST_CASE("reproduce attention-patterns shows which keys a query attends to") {
@@ -317,6 +343,7 @@ TEST_CASE("reproduce attention-patterns shows which keys a query attends to") {
   CHECK(mean(table, "local", "keys_per_query") == (36 + 56 * 8) / 64.0);  // windows of 8 tokens
   CHECK(mean(table, "axial-column", "keys_per_query") == 9 / 2.0);        // columns of 8 tokens
   CHECK(mean(table, "isab", "share_of_pairs") == 1);                      // not causal
+  CHECK(check_verification("attention-patterns", dir / "out")["agree"] == 4 * 2);
   const Tensor picture = read_png(dir / "out/local-seed-1.png");
   CHECK(picture.shape() == Shape{130, 130, 1});
   const auto pixel = [&](int64_t query, int64_t key) {
@@ -420,6 +447,8 @@ TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
       run("reformer-speed", {"measure.shortest=128", "measure.tokens=256", "measure.repeats=1"},
           {"--rows", "full,lsh-1"});
   CHECK(mean(speed, "lsh-1", "seconds_256") > 0);
+  CHECK(check_verification("reformer-complexity", dir / "reformer-complexity")["agree"] > 0);
+  CHECK(check_verification("reformer-speed", dir / "reformer-speed")["speeds_not_compared"] > 0);
 }
 
 TEST_CASE("reproduce survey-table trains classifiers and measures time and memory by length") {
@@ -454,6 +483,7 @@ TEST_CASE("reproduce survey-table trains classifiers and measures time and memor
   CHECK(lines.count("big-bird") == 0);
   CHECK(table["printed"]["rows"].size() == 22);
   CHECK(contains(read_file(dir / "out/table.csv"), "linear,decoding,,\"yes, constant state\""));
+  CHECK(check_verification("survey-table", dir / "out")["agree"] > 0);
 }
 
 TEST_CASE("reproduce recall-table trains each kind on three tasks and shows it in one line") {
@@ -472,4 +502,82 @@ TEST_CASE("reproduce recall-table trains each kind on three tasks and shows it i
   }
   CHECK(mean(table, "lsh-parity", "parity_accuracy_percent") >= 0);
   CHECK(mean(table, "linear-mqar", "training_seconds") >= 0);
+  CHECK(check_verification("recall-table", dir / "out")["agree"] == 4 * 2);
+}
+
+TEST_CASE(
+    "reproduce --verify names the values that differ, repeats the stated seed, and leaves out slow rows") {
+  const TempDir dir;
+  const auto file = dir / "stated.json";
+  const auto verify = [&](const Words& more, const std::string& folder) {
+    return run_program(verify_command("copy-convergence", file, dir / folder, more));
+  };
+  REQUIRE(run_program(reproduce_command("copy-convergence", dir / "out", kTinyCopy,
+                                        {"--rows", "softmax,linear", "--seeds", "3,4"}))
+              .code == 0);
+  Json stated = Json::parse(read_file(dir / "out/table.json"));
+  write_file(file, stated.dump());
+  const auto same = verify({}, "same");
+  CAPTURE(same.err);
+  CHECK(same.code == 0);
+  const auto report = parse_json_output(same);
+  CHECK(report["agree"] == 4);
+  CHECK(report["speeds_not_compared"] == 2);
+  CHECK(contains(same.err, "not repeated: lsh-1: has no stated values"));
+  CHECK(fs::exists(dir / "same/cells/linear-seed-3.json"));
+  CHECK(!fs::exists(dir / "same/cells/linear-seed-4.json"));
+
+  // Outside of the stated values by less than the spread, and by more.
+  auto& cell = stated["rows"][0]["cells"]["test_loss_nats"];
+  const double spread = cell["spread"].get<double>();
+  for (const auto& [shift, code] : {std::pair(-0.9, 0), std::pair(-2.5, 1)}) {
+    Json moved = stated;
+    for (auto& one : moved["rows"][0]["cells"]["test_loss_nats"]["values"])
+      one["value"] = cell["values"][0]["value"].get<double>() + shift * spread;
+    write_file(file, moved.dump());
+    const auto result = verify({}, "same");  // repeats no training
+    CHECK(result.code == code);
+    CHECK(parse_json_output(result)["differ"] == code);
+  }
+  CHECK(contains(verify({}, "same").err, "1 values differ from"));
+
+  stated["rows"][1]["seconds"] = 700;
+  write_file(file, stated.dump());
+  const auto quick = verify({"--rows", "softmax"}, "same");
+  CHECK(parse_json_output(quick)["agree"] == 2);
+  const auto slow = verify({"--rows", "linear"}, "slow");
+  CHECK(slow.code == 2);
+  CHECK(contains(slow.err, "nothing can be compared"));
+  CHECK(parse_json_output(verify({"--rows", "linear", "--verify-minutes", "12"}, "same"))["agree"] == 2);
+
+  CHECK(contains(verify({"--scale", "small"}, "same").err, "--scale and --verify cannot be combined"));
+  CHECK(contains(run_program({"reproduce", "mnist-table", "--verify", file.string()}).err,
+                 "is a result of copy-convergence, and not of mnist-table"));
+  write_file(file, std::string("{\"table\": \"copy-convergence\", \"rows\": [5]}"));
+  CHECK(verify({}, "same").code == 3);
+}
+
+// The data sets of these tables are not on every machine.
+TEST_CASE("reproduce --verify agrees with each table that trains on downloaded data") {
+  const TempDir dir;
+  const Words tiny = {"train.steps=2", "data.eval_limit=2"};
+  const std::tuple<std::string, Words, std::string> tables[] = {
+      {"mnist-table", {"data.downscale=7", "data.batch_size=2", "measure.batch=1"}, "linear"},
+      {"cifar10-table", {"data.batch_size=2", "measure.batch=1"}, "linear"},
+      {"speech-table", {"data.limit=8", "train.epochs=1"}, "linear"},
+      {"speech-scaling", {"measure.longest=128", "measure.shortest=64"}, "linear"},
+      {"translation-table", {"data.limit=100"}, "linear"}};
+  for (const auto& [name, more, row] : tables) {
+    CAPTURE(name);
+    Words sets = more;
+    if (name != "speech-scaling" && name != "speech-table") sets.insert(sets.end(), tiny.begin(), tiny.end());
+    const auto ran = run_program(reproduce_command(name, dir / name, sets, {"--rows", row}));
+    CAPTURE(ran.err);
+    if (ran.code == 3) {
+      CHECK(contains(ran.err, "data set"));
+      continue;
+    }
+    REQUIRE(ran.code == 0);
+    CHECK(check_verification(name, dir / name)["cells"].size() > 0);
+  }
 }

@@ -78,7 +78,10 @@ Table make_translation_table(const ReproductionOptions& options) {
                             {{.name = "chrf2", .label = "chrF2"}, "chrf2"},
                             {{.name = "nats_per_token", .label = "nats/token", .decimal_places = 3},
                              "nats_per_token"},
-                            {{.name = "sentences_per_second", .label = "sentences/s", .decimal_places = 1},
+                            {{.name = "sentences_per_second",
+                              .label = "sentences/s",
+                              .decimal_places = 1,
+                              .is_speed = true},
                              "sentences_per_second"}}),
                        make_training_memory_measurement(), make_training_curve_measurement("loss")},
       .figures = {{"loss", "Translation", {"training step"}, {"cross-entropy, nats", Scale::linear}}}};
