@@ -335,11 +335,11 @@ def merged_runs(paths: list[Path]) -> tuple[dict, dict]:
 
 def comparison_block(comparisons: dict) -> dict:
     """Returns the table of measured times beside the times of PyTorch."""
-    header = ["work", "measured", "PyTorch", "PyTorch / measured"]
+    header = ["work", "estimate", "measured", "PyTorch", "PyTorch / measured"]
     rows = []
     for work, row in comparisons.items():
-        ours, torch = (row.get(f"{kind}_seconds") for kind in ("measured", "pytorch"))
-        rows.append([work, seconds_text(ours), seconds_text(torch), ratio_text(torch, ours)])
+        estimate, ours, torch = (row.get(f"{kind}_seconds") for kind in ("estimate", "measured", "pytorch"))
+        rows.append([work, *map(seconds_text, (estimate, ours, torch)), ratio_text(torch, ours)])
     return {"table": {"header": header, "rows": rows}}
 
 
