@@ -15,6 +15,7 @@
 #   DEVICE  the device (default: cuda). cuda-emulated runs small sizes on the CPU, to test this script.
 # Exit status: 0 if no section failed, 1 if a section failed or exceeded LIMIT, 2 for invalid arguments, 4 if the device cannot
 # be used, 130 or 143 after a signal.
+# shellcheck disable=SC2317  # parts and helpers are called by name
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -130,7 +131,6 @@ add_result() {
 # --- Sections ----------------------------------------------------------------------------------------------------------
 
 # Kills the running command, records its section as interrupted and exits.
-# shellcheck disable=SC2317  # called by trap
 interrupt() {
   trap '' TERM INT HUP
   if [ -n "$child" ]; then
@@ -281,7 +281,6 @@ part_tests() {
 
 # Prints the number of each step with its loss on the CPU and on the device. Fails if the relative difference of two losses
 # exceeds 1e-3 or if a step is missing.
-# shellcheck disable=SC2317  # called by section
 agree() {
   local run
   for run in cpu device; do
@@ -349,14 +348,8 @@ family() {
 family_translation() {
   local folder
   folder=$(mktemp -d)
-  awk -v source="$folder/source" -v target="$folder/target" 'BEGIN {
-    for (i = 0; i < 400; i++) {
-      word = ""
-      for (k = i * 7919 + 8; k > 0; k = int(k / 8)) word = word substr("abcdefgh", k % 8 + 1, 1)
-      print word >source
-      print toupper(word) >target
-    }
-  }'
+  seq 1000 7919 3000000 | tr 0-9 a-j >"$folder/source"
+  tr a-j A-J <"$folder/source" >"$folder/target"
   section "Training, translation" tapeformer train configs/translation/tatoeba.toml "${small[@]}" --device "$device" \
     --run-dir "$folder/run" --set data.dataset=translation --set data.source="$folder/source" \
     --set data.target="$folder/target" --set data.valid_pairs=20 --set data.tokenizer=characters --set train.steps=5 \
@@ -410,22 +403,20 @@ set_peer() {
   sizes+=(--batch "$batch" --precision bfloat16 --compile-mode reduce-overhead --device cuda)
 }
 peer_training() {
-  local name config batch length sizes
-  set_peer "$1"
+  local name config batch length sizes; set_peer "$1"
   measure pytorch "Training step, $name, linear attention, batch $batch, bfloat16" seconds_per_step 1 "$python" \
-    $peers/train_step.py "${sizes[@]}" --length "$length" --dropout 0.1 --chunk 64
+    "$peers/train_step.py" "${sizes[@]}" --length "$length" --dropout 0.1 --chunk 64
 }
 peer_sampling() {
-  local name config batch length sizes
-  set_peer "$1"
+  local name config batch length sizes; set_peer "$1"
   measure pytorch "Sampled token, $name, linear attention, batch $batch, bfloat16" milliseconds_per_token 1e-3 "$python" \
-    $peers/generate.py "${sizes[@]}" --length $((sampled + 1))
+    "$peers/generate.py" "${sizes[@]}" --length $((sampled + 1))
 }
 
 # peer_attention KIND POWER: measures attention of PyTorch for 2^POWER tokens.
 peer_attention() {
   measure pytorch "Attention, $1, bfloat16, $((1 << $2)) tokens, forward and backward" seconds 1 "$python" \
-    $peers/attention.py --kinds "$1" --from "$2" --to "$2" --softmax-to "$2" --head-dim 64 --precision bfloat16 --device cuda
+    "$peers/attention.py" --kinds "$1" --from "$2" --to "$2" --softmax-to "$2" --head-dim 64 --precision bfloat16 --device cuda
 }
 
 # The compilation of a model by PyTorch takes minutes, so the large batches come first.
@@ -443,7 +434,7 @@ part_peers() {
   done
   peer_attention softmax "$softmax_power"
   peer_attention linear "$power"
-  measure pytorch "Bi-LSTM, bfloat16, forward and backward" milliseconds_padded 1e-3 "$python" $peers/lstm.py --device cuda \
+  measure pytorch "Bi-LSTM, bfloat16, forward and backward" milliseconds_padded 1e-3 "$python" "$peers/lstm.py" --device cuda \
     "${lstm_sizes[@]}" --precision bfloat16
   if "$python" -c "import fla" 2>/dev/null; then peer_attention fla "$power"; fi
 }
@@ -470,7 +461,6 @@ part_sanitizer() {
 }
 
 # Prints the minutes, steps and bits/dim of the evaluations of a run.
-# shellcheck disable=SC2317  # called by section
 print_evaluations() {
   echo "minutes, step, bits/dim of ${mnist_images} test images"
   sed -n 's/.*"step":\([0-9]*\).*"split":"\(valid\|test\)".*"bits_per_dim":\([^,}]*\).*/\1 \3/p' "$runs/mnist/metrics.jsonl" |
@@ -484,7 +474,7 @@ part_mnist() {
   deadline=$((SECONDS + 60 * mnist_minutes + 120)) limit=$deadline
   if [ -z "${measured[$work]:-}" ]; then bench_training "MNIST,mnist,$mnist_batch" bfloat16 true; fi
   step_seconds=${measured[$work]:-}
-  if [ -z "$step_seconds" ]; then skip "Training on MNIST" "the training step was not measured"; return; fi
+  [ -n "$step_seconds" ] || { skip "Training on MNIST" "the training step was not measured"; return; }
   steps=$(awk -v step="$step_seconds" 'BEGIN { print int(60 / step) + 1 }')
   runs=$(mktemp -d)
   section "Training on MNIST, bfloat16, batch $mnist_batch, $mnist_minutes minutes" tapeformer train configs/mnist/improved.toml \
@@ -497,16 +487,7 @@ part_mnist() {
 
 for part in $parts; do
   set_deadline "$part"
-  case $part in
-    smoke) part_smoke ;;
-    tests) part_tests ;;
-    families) part_families ;;
-    mnist) part_mnist ;;
-    training) part_training ;;
-    benchmarks) part_benchmarks ;;
-    peers) part_peers ;;
-    sanitizer) part_sanitizer ;;
-  esac
+  "part_$part"
 done
 finished=true part=""
 write_results

@@ -126,14 +126,24 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
       .add("peak_resident_bytes", resident);
 }
 
-// Measures generation in the mode "recompute", which recomputes the whole prefix for each token.
-Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_t tokens, int64_t repeats) {
+// Measures generation in the mode "recompute", which recomputes the whole prefix for each token. The time of
+// a token is the mean over all positions, or over `positions` evenly spaced ones unless it is 0.
+Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_t tokens, int64_t repeats,
+                         int64_t positions) {
   const Device device = model.predictor.weight.device();
-  const Tensor first = Tensor::zeros({batch, 1}, DType::uint8);
-  const GenerationOptions options{.mode = GenerationMode::recompute};
+  const auto draw = [&](int64_t given, int64_t count) {
+    generate(model, Tensor::zeros({batch, given}, DType::uint8), given + count,
+             {.mode = GenerationMode::recompute});
+  };
   const double seconds = measure_median_call_seconds(
-                             repeats, [&] { generate(model, first, tokens + 1, options); }, device) /
-                         static_cast<double>(tokens);
+                             repeats,
+                             [&] {
+                               if (positions == 0) draw(1, tokens);
+                               for (int64_t i = 0; i < positions; ++i)
+                                 draw(1 + (2 * i + 1) * tokens / (2 * positions), 1);
+                             },
+                             device) /
+                         static_cast<double>(positions == 0 ? tokens : positions);
   return Report()
       .add("device", device.to_string())
       .add("threads", get_thread_count())
@@ -170,9 +180,12 @@ Report run_generate(const BenchmarkArguments& arguments) {
   if (tokens > choice.model.max_length)
     throw ConfigError(
         concat_text("--tokens ", tokens, ": the model's sequences have ", choice.model.max_length));
+  const auto positions = arguments.options.get<int64_t>("positions");
   const bool recompute = uses_recomputation(arguments.options, choice.model.encoder.attention);
+  if (positions > 0 && !recompute)
+    throw ConfigError("--positions: only recomputation can leave out positions; use --mode recompute");
   const auto row = [&](int64_t batch) {
-    return recompute ? measure_recompute(model, batch, tokens, repeats)
+    return recompute ? measure_recompute(model, batch, tokens, repeats, positions)
                      : measure(model, batch, tokens, repeats, choice.run.cuda_graphs);
   };
   std::vector<Report> rows;
@@ -207,6 +220,10 @@ Benchmark make_generation_benchmark() {
                      .choices = {"auto", "recurrent", "recompute"}});
   options.push_back(
       {.name = "tokens", .default_value = int64_t{128}, .help = "tokens generated per repeat", .min = 1});
+  options.push_back({.name = "positions",
+                     .default_value = int64_t{0},
+                     .help = "recompute: time so many evenly spaced positions; 0: all",
+                     .min = 0});
   options.push_back(
       {.name = "repeats", .default_value = int64_t{7}, .help = "repeats for the median", .min = 1});
   return {.name = "generate",

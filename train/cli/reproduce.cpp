@@ -121,11 +121,6 @@ int print_reproductions(const CommonOptions& common) {
   return 0;
 }
 
-bool is_given(const CommandLine& line, const std::string& option) {
-  const auto& names = line.given_option_names;
-  return std::find(names.begin(), names.end(), option) != names.end();
-}
-
 // Splits the value of an option at its commas. Returns an empty list if the option does not occur on the
 // command line. Throws ConfigError if a word is empty or occurs twice.
 std::vector<std::string> split_word_list(const CommandLine& line, const std::string& option) {

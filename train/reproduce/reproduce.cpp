@@ -11,14 +11,14 @@ const std::vector<std::string>& list_table_scale_names() {
 
 const std::vector<Reproduction>& list_reproductions() {
   static const auto* const list = new std::vector<Reproduction>{
-      make_mnist_table_reproduction(),         make_cifar10_table_reproduction(),
-      make_mnist_samples_reproduction(),       make_cifar10_samples_reproduction(),
-      make_attention_scaling_reproduction(),   make_attention_patterns_reproduction(),
-      make_copy_convergence_reproduction(),    make_reformer_table2_reproduction(),
-      make_reformer_complexity_reproduction(), make_reformer_speed_reproduction(),
-      make_speech_table_reproduction(),        make_speech_scaling_reproduction(),
-      make_survey_table_reproduction(),        make_recall_table_reproduction(),
-      make_translation_table_reproduction()};
+      make_mnist_table_reproduction(),        make_cifar10_table_reproduction(),
+      make_mnist_samples_reproduction(),      make_cifar10_samples_reproduction(),
+      make_image_speeds_reproduction(),       make_attention_scaling_reproduction(),
+      make_attention_patterns_reproduction(), make_copy_convergence_reproduction(),
+      make_reformer_table2_reproduction(),    make_reformer_complexity_reproduction(),
+      make_reformer_speed_reproduction(),     make_speech_table_reproduction(),
+      make_speech_scaling_reproduction(),     make_survey_table_reproduction(),
+      make_recall_table_reproduction(),       make_translation_table_reproduction()};
   return *list;
 }
 

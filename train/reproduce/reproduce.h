@@ -86,6 +86,7 @@ Reproduction make_attention_scaling_reproduction();
 Reproduction make_cifar10_samples_reproduction();
 Reproduction make_cifar10_table_reproduction();
 Reproduction make_copy_convergence_reproduction();
+Reproduction make_image_speeds_reproduction();
 Reproduction make_mnist_samples_reproduction();
 Reproduction make_mnist_table_reproduction();
 Reproduction make_recall_table_reproduction();

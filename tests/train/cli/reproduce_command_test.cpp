@@ -10,9 +10,8 @@
 #include "core/device.h"
 #include "core/system/files.h"
 #include "data/images/png.h"
-#include "tests/data/stand_ins.h"
 #include "tests/support/devices.h"
-#include "tests/train/cli/program.h"
+#include "tests/train/cli/reproduce_words.h"
 #include "tests/train/cli/tiny_run.h"
 
 using namespace tapeformer;
@@ -20,19 +19,6 @@ using namespace tapeformer::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-using Words = std::vector<std::string>;
-using Json = nlohmann::json;
-
-const std::string kConfigs = std::string(SOURCE_DIR) + "/configs";
-
-Words reproduce_command(const std::string& name, const fs::path& out, const Words& sets,
-                        const Words& extra_words = {}) {
-  Words words = {"reproduce", name, "--configs", kConfigs, "--out", out.string(), "--threads", "1", "--json"};
-  for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
-  words.insert(words.end(), extra_words.begin(), extra_words.end());
-  return words;
-}
 
 // Returns the slope between the last two points of the curve `row` in a figure.
 double last_slope(const Json& table, const std::string& figure, const std::string& row) {
@@ -49,42 +35,6 @@ double last_slope(const Json& table, const std::string& figure, const std::strin
 int64_t lines(const fs::path& file) {
   const std::string text = read_file(file);
   return std::count(text.begin(), text.end(), '\n');
-}
-
-const Words kTinyDuplication = {"train.steps=2",    "data.batch_size=2",     "data.eval_limit=3",
-                                "model.head_dim=4", "model.axial_dims=[16]", "model.feedforward=8"};
-const Words kTinyCopy = {"train.steps=4",  "train.log_every=2", "data.batch_size=2",  "data.eval_limit=3",
-                         "model.layers=1", "model.head_dim=2",  "model.feedforward=8"};
-
-const Json& row_of(const Json& table, const std::string& name) {
-  for (const Json& row : table["rows"])
-    if (row["name"] == name) return row;
-  throw std::runtime_error("no row " + name);
-}
-
-double mean(const Json& table, const std::string& row, const std::string& column) {
-  return row_of(table, row)["cells"][column]["mean"].get<double>();
-}
-
-Words verify_command(const std::string& name, const fs::path& file, const fs::path& out,
-                     const Words& extra_words = {}) {
-  return reproduce_command(name, out, {}, [&] {
-    Words words = {"--verify", file.string()};
-    words.insert(words.end(), extra_words.begin(), extra_words.end());
-    return words;
-  }());
-}
-
-// Repeats the rows of the table in the folder `out`, and checks that all values are the same.
-Json check_verification(const std::string& name, const fs::path& out, const Words& extra_words = {}) {
-  const auto ran = run_program(verify_command(name, out / "table.json", out / "verification", extra_words));
-  CAPTURE(ran.err);
-  CHECK(ran.code == 0);
-  auto report = parse_json_output(ran);
-  CHECK(report["differ"] == 0);
-  for (const Json& cell : report["cells"])
-    if (cell["result"] == "agrees") CHECK(cell["stated"] == cell["repeated"]);
-  return report;
 }
 
 }  // namespace
@@ -331,7 +281,8 @@ TEST_CASE("reproduce attention-scaling measures every row by length and fits exp
   }
   CHECK(std::isfinite(mean(table, "linear", "milliseconds_exponent")));
   CHECK(contains(read_file(dir / "out/time.svg"), "reformer-8"));
-  CHECK(check_verification("attention-scaling", dir / "out")["agree"] == 8 * 4);
+  // The memory at three lengths and its exponent.
+  CHECK(check_verification("attention-scaling", dir / "out", {"--rows", "softmax,linear"})["agree"] == 2 * 4);
 }
 
 TEST_CASE("reproduce attention-patterns shows which keys a query attends to") {
@@ -448,7 +399,8 @@ TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
       run("reformer-speed", {"measure.shortest=128", "measure.tokens=256", "measure.repeats=1"},
           {"--rows", "full,lsh-1"});
   CHECK(mean(speed, "lsh-1", "seconds_256") > 0);
-  CHECK(check_verification("reformer-complexity", dir / "reformer-complexity")["agree"] > 0);
+  CHECK(check_verification("reformer-complexity", dir / "reformer-complexity",
+                           {"--rows", "reformer"})["agree"] > 0);
   CHECK(check_verification("reformer-speed", dir / "reformer-speed")["speeds_not_compared"] > 0);
 }
 
@@ -504,88 +456,4 @@ TEST_CASE("reproduce recall-table trains each kind on three tasks and shows it i
   CHECK(mean(table, "lsh-parity", "parity_accuracy_percent") >= 0);
   CHECK(mean(table, "linear-mqar", "training_seconds") >= 0);
   CHECK(check_verification("recall-table", dir / "out")["agree"] == 4 * 2);
-}
-
-TEST_CASE(
-    "reproduce --verify names the values that differ, repeats the stated seed, and leaves out slow rows") {
-  const TempDir dir;
-  const auto file = dir / "stated.json";
-  const auto verify = [&](const Words& more, const std::string& folder) {
-    return run_program(verify_command("copy-convergence", file, dir / folder, more));
-  };
-  REQUIRE(run_program(reproduce_command("copy-convergence", dir / "out", kTinyCopy,
-                                        {"--rows", "softmax,linear", "--seeds", "3,4"}))
-              .code == 0);
-  Json stated = Json::parse(read_file(dir / "out/table.json"));
-  write_file(file, stated.dump());
-  const auto same = verify({}, "same");
-  CAPTURE(same.err);
-  CHECK(same.code == 0);
-  const auto report = parse_json_output(same);
-  CHECK(report["agree"] == 4);
-  CHECK(report["speeds_not_compared"] == 2);
-  CHECK(contains(same.err, "not repeated: lsh-1: has no stated values"));
-  CHECK(fs::exists(dir / "same/cells/linear-seed-3.json"));
-  CHECK(!fs::exists(dir / "same/cells/linear-seed-4.json"));
-
-  // Outside of the stated values by less than the spread, and by more.
-  auto& cell = stated["rows"][0]["cells"]["test_loss_nats"];
-  const double spread = cell["spread"].get<double>();
-  for (const auto& [shift, code] : {std::pair(-0.9, 0), std::pair(-2.5, 1)}) {
-    Json moved = stated;
-    for (auto& one : moved["rows"][0]["cells"]["test_loss_nats"]["values"])
-      one["value"] = cell["values"][0]["value"].get<double>() + shift * spread;
-    write_file(file, moved.dump());
-    const auto result = verify({}, "same");  // repeats no training
-    CHECK(result.code == code);
-    CHECK(parse_json_output(result)["differ"] == code);
-  }
-  CHECK(contains(verify({}, "same").err, "1 values differ from"));
-
-  stated["rows"][1]["seconds"] = 700;
-  write_file(file, stated.dump());
-  const auto quick = verify({"--rows", "softmax"}, "same");
-  CHECK(parse_json_output(quick)["agree"] == 2);
-  const auto slow = verify({"--rows", "linear"}, "slow");
-  CHECK(slow.code == 2);
-  CHECK(contains(slow.err, "nothing can be compared"));
-  CHECK(parse_json_output(verify({"--rows", "linear", "--verify-minutes", "12"}, "same"))["agree"] == 2);
-
-  CHECK(contains(verify({"--scale", "small"}, "same").err, "--scale and --verify cannot be combined"));
-  CHECK(contains(run_program({"reproduce", "mnist-table", "--verify", file.string()}).err,
-                 "is a result of copy-convergence, and not of mnist-table"));
-  write_file(file, std::string("{\"table\": \"copy-convergence\", \"rows\": [5]}"));
-  CHECK(verify({}, "same").code == 3);
-}
-
-TEST_CASE("reproduce --verify agrees with each table that trains on data sets") {
-  const TempDir dir;
-  write_stand_in_mnist(dir / "data/mnist");
-  write_stand_in_cifar10(dir / "data/cifar10");
-  write_stand_in_an4(dir / "data/an4", 4);
-  const Words stand_ins = {"--data-dir", (dir / "data").string()};
-  const struct {
-    std::string name;
-    Words sets, data;
-  } tables[] = {
-      {"mnist-table",
-       {"data.downscale=7", "measure.batch=1", "train.steps=2", "data.batch_size=2", "data.eval_limit=2"},
-       stand_ins},
-      {"cifar10-table",
-       {"measure.batch=1", "train.steps=2", "data.batch_size=2", "data.eval_limit=2"},
-       stand_ins},
-      {"speech-table", {"train.epochs=1", "data.eval_limit=2", "model.layers=1"}, stand_ins},
-      {"speech-scaling", {"measure.shortest=64", "measure.longest=128", "model.layers=1"}, {}},
-      // No stand-in: without the data set on this machine, this table is not run.
-      {"translation-table", {"train.steps=2", "data.eval_limit=2", "data.limit=100"}, {}}};
-  for (const auto& [name, sets, data] : tables) {
-    CAPTURE(name);
-    Words more = {"--rows", "linear"};
-    more.insert(more.end(), data.begin(), data.end());
-    const auto ran = run_program(reproduce_command(name, dir / name, sets, more));
-    CAPTURE(ran.err);
-    if (name == "translation-table" && ran.code == 3) continue;
-    REQUIRE(ran.code == 0);
-    CHECK(check_verification(name, dir / name, data)["cells"].size() > 0);
-  }
 }
