@@ -179,8 +179,7 @@ section() {
     case $word in
       tapeformer | test_core | test_ops | test_models | test_train | test_distributed)
         if [ -z "$(path_of "$word")" ]; then skip "$title" "$word is not in BIN_DIR"; return; fi
-        words+=(env "LD_LIBRARY_PATH=$libraries" "$(path_of "$word")")
-        ;;
+        words+=(env "LD_LIBRARY_PATH=$libraries" "$(path_of "$word")") ;;
       *) words+=("$word") ;;
     esac
   done
@@ -274,7 +273,7 @@ part_tests() {
   section "Sampling on the device and on the CPU" test_models -tc='cuda:*'
   section "Tests of core" test_core -tc='cuda:*'
   section "Other tests of ops" test_ops -tc='cuda:*' -tce='cuda: every op*,cuda:*attention*'
-  section "Training steps with NCCL in one process" test_distributed -tc='cuda:*'
+  [ "$device" = cuda-emulated ] || section "Training steps with NCCL in one process" test_distributed -tc='cuda:*'
   section "Every op, with a synchronization after each kernel" env TAPEFORMER_CUDA_SYNC=1 TAPEFORMER_OP_PART="$op_part" test_ops \
     -tc='cuda: every op*'
 }
@@ -309,8 +308,7 @@ set_precision() {
 }
 # bench_training and bench_sampling NAME,CONFIG,BATCH PRECISION GRAPHS: measure a benchmark.
 bench_training() {
-  local name config batch precision work
-  IFS=, read -r name config batch <<<"$1"
+  local name config batch precision work; IFS=, read -r name config batch <<<"$1"
   set_precision "$2"
   work="Training step, $name, linear attention, batch $batch, $2"
   local options=(--config "configs/$config/linear.toml" "${precision[@]}" --set model.dropout=0.1 "${small[@]}"
@@ -320,8 +318,7 @@ bench_training() {
     "${repeats[@]}" --set run.cuda_graphs="$3"
 }
 bench_sampling() {
-  local name config batch precision work
-  IFS=, read -r name config batch <<<"$1"
+  local name config batch precision work; IFS=, read -r name config batch <<<"$1"
   set_precision "$2"
   work="Sampled token, $name, linear attention, batch $batch, $2"
   local options=(--config "configs/$config/linear.toml" "${precision[@]}" --batch "$batch" "${small[@]}"
@@ -368,14 +365,15 @@ part_families() {
     --config configs/reformer/duplication.toml --precision bfloat16 --device "$device" --json "${reformer_sizes[@]}" "${repeats[@]}"
   measure measured "Training step, speech, linear attention" seconds 1 tapeformer bench speech-step \
     --config configs/speech/an4-linear.toml --device "$device" --json "${speech_sizes[@]}"
+  family_translation
+  runs=$(mktemp -d)
+  section "Classification, ListOps" tapeformer train configs/listops/softmax.toml "${small[@]}" --device "$device" --run-dir \
+    "$runs/run" --set train.steps=5 --set train.eval_every=0 --set data.eval_limit=4 --set run.precision=bfloat16
+  rm -rf "$runs"
   measure measured "Bi-LSTM, bfloat16, forward and backward" milliseconds 1e-3 tapeformer bench lstm "${lstm_sizes[@]}" \
     --precision bfloat16 --device "$device" --json
   bench_attention linear bfloat16 "$longest"
   bench_attention softmax bfloat16 "$longest_softmax"
-  family_translation
-  section "Classification, ListOps" tapeformer train configs/listops/softmax.toml "${small[@]}" --device "$device" \
-    --run-dir "$(mktemp -d)/run" --set train.steps=5 --set train.eval_every=0 --set data.eval_limit=4 \
-    --set run.precision=bfloat16
 }
 
 # Further benchmarks: without graphs, and in other precisions.
@@ -485,6 +483,8 @@ part_mnist() {
   rm -rf "$runs"
 }
 
+# Without PyTorch, its share of the budget goes to the other parts.
+"$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))" 2>/dev/null || share[peers]=1
 for part in $parts; do
   set_deadline "$part"
   "part_$part"

@@ -95,3 +95,24 @@ TEST_CASE("reproduce --verify agrees with each table that trains on data sets") 
     CHECK(check_verification(name, dir / name, data)["cells"].size() > 0);
   }
 }
+
+TEST_CASE("reproduce image-speeds times all or some positions of an image") {
+  const TempDir dir;
+  const auto run = [&](const std::string& positions) {
+    const auto ran = run_program(reproduce_command("image-speeds", dir / positions,
+                                                   {"measure.positions=" + positions, "model.head_dim=64"},
+                                                   {"--rows", "mnist-softmax,mnist-lsh-1"}));
+    CAPTURE(ran.err);
+    REQUIRE(ran.code == 0);
+    return parse_json_output(ran);
+  };
+  const auto some = run("4"), all = run("48");
+  for (const char* row : {"mnist-softmax", "mnist-lsh-1"})
+    for (const Json& table : {some, all}) CHECK(mean(table, row, "recompute_seconds_per_image") > 0);
+  CHECK(mean(some, "mnist-softmax", "recurrent_seconds_per_image") > 0);
+  CHECK(!row_of(some, "mnist-lsh-1")["cells"].contains("recurrent_seconds_per_image"));
+  CHECK(check_verification("image-speeds", dir / "4")["speeds_not_compared"] == 3);
+  const auto refused = run_program({"bench", "generate", "--positions", "3"});
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err, "--positions: only recomputation can leave out positions"));
+}
