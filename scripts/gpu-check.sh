@@ -245,16 +245,16 @@ measure() {
 small=() training_works="MNIST,mnist,256 CIFAR-10,cifar10,64 MNIST,mnist,10 CIFAR-10,cifar10,4"
 sampling_works="MNIST,mnist,4096 CIFAR-10,cifar10,4096 MNIST,mnist,1 CIFAR-10,cifar10,1"
 power=16 softmax_power=14 attention_sizes=() lstm_sizes=(--frames 800) sampled=128 op_parts=16 op_part=1/1
-text_sizes=() repeats=() reformer_sizes=() speech_sizes=(--shortest 600 --longest 600) mnist_batch=256 mnist_images=1000
+text_sizes=() repeats=() reformer_sizes=() speech_sizes=(--shortest 600 --longest 600) mnist_batch=256 mnist_images=1000 pair_sizes=()
 if [ "$device" = cuda-emulated ]; then
   small=(--set model.layers=1 --set model.heads=1 --set model.feedforward=16)
   training_works=MNIST,mnist,1 sampling_works=MNIST,mnist,2
   power=6 softmax_power=6 attention_sizes=(--shortest 64 --heads 1 --head-dim 8 --repeats 1) sampled=4 op_parts=2 op_part=1/16
   lstm_sizes=(--frames 2 --batch 1 --hidden 16 --layers 1 --repeats 1)
-  repeats=(--repeats 1) text_sizes=(--set data.sequence_length=32 --set data.batch_size=1)
+  repeats=(--repeats 1) text_sizes=(--set data.sequence_length=32 --set data.batch_size=1) mnist_batch=1 mnist_images=1
   reformer_sizes=(--set data.max_length=64 --set model.axial_shape="[64]" --set attention.chunk_length=16 --set data.batch_size=1
     --set attention.rounds=1 --set model.layers=1 --set model.feedforward=16)
-  speech_sizes=(--shortest 32 --longest 32 --frames 32 --repeats 1 "${small[@]}") mnist_batch=1 mnist_images=1
+  speech_sizes=(--shortest 32 --longest 32 --frames 32 --repeats 1 "${small[@]}") pair_sizes=(--set data.max_length=16 --set data.batch_tokens=24)
 fi
 longest=$((1 << power)) longest_softmax=$((1 << softmax_power))
 
@@ -345,12 +345,12 @@ family() {
 family_translation() {
   local folder
   folder=$(mktemp -d)
-  seq 1000 7919 3000000 | tr 0-9 a-j >"$folder/source"
+  seq 1000 7919 300000 | tr 0-9 a-j >"$folder/source"
   tr a-j A-J <"$folder/source" >"$folder/target"
   section "Training, translation" tapeformer train configs/translation/tatoeba.toml "${small[@]}" --device "$device" \
     --run-dir "$folder/run" --set data.dataset=translation --set data.source="$folder/source" \
-    --set data.target="$folder/target" --set data.valid_pairs=20 --set data.tokenizer=characters --set train.steps=5 \
-    --set train.eval_every=0 --set run.precision=bfloat16
+    --set data.target="$folder/target" --set data.valid_pairs=2 --set data.tokenizer=characters --set train.steps=3 \
+    --set train.eval_every=0 --set run.precision=bfloat16 --set data.eval_limit=2 "${pair_sizes[@]}"
   section "Generation, translation" tapeformer translate "$folder/run" "$folder/source" --device "$device" --max-length 4
   rm -rf "$folder"
 }
@@ -368,7 +368,7 @@ part_families() {
   family_translation
   runs=$(mktemp -d)
   section "Classification, ListOps" tapeformer train configs/listops/softmax.toml "${small[@]}" --device "$device" --run-dir \
-    "$runs/run" --set train.steps=5 --set train.eval_every=0 --set data.eval_limit=4 --set run.precision=bfloat16
+    "$runs/run" --set train.steps=3 --set train.eval_every=0 --set data.eval_limit=2 --set run.precision=bfloat16
   rm -rf "$runs"
   measure measured "Bi-LSTM, bfloat16, forward and backward" milliseconds 1e-3 tapeformer bench lstm "${lstm_sizes[@]}" \
     --precision bfloat16 --device "$device" --json
