@@ -14,7 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "gpu-check.sh"
-PARTS = ["smoke", "tests", "training", "benchmarks", "peers", "sanitizer"]
+PARTS = ["smoke", "tests", "families", "peers"]
+ALL_PARTS = PARTS + ["training", "benchmarks", "sanitizer", "mnist"]
 
 # Each program appends its name and arguments to the file calls, and then runs the file before, if it exists.
 HEAD = '#!/bin/bash\nfolder=$(dirname "$0")/..\necho "$(basename "$0") $*" >>"$folder/calls"\n'
@@ -27,10 +28,12 @@ case "$1 $2" in
   "bench generate") echo '{"cases":[{"milliseconds_per_token":9.0},{"milliseconds_per_token":0.5}]}' ;;
   "bench attention") echo '{"lengths":[{"seconds":0.1,"seconds_at_matrix_rate":1},{"seconds":0.2,"seconds_at_memory_rate":1}]}' ;;
   "bench lstm") echo '{"milliseconds":7.0}' ;;
+  "bench speech-step") echo '{"lengths":[{"seconds":0.4}]}' ;;
   train*)
     while [ "$1" != --run-dir ]; do shift; done
     mkdir -p "$2"
-    for step in $(seq 20); do echo '{"step":'"$step"',"split":"train","loss_nats":1.5}'; done >"$2/metrics.jsonl" ;;
+    for step in $(seq 20); do echo '{"step":'"$step"',"split":"train","loss_nats":1.5}'; done >"$2/metrics.jsonl"
+    for step in 2000 4000; do echo '{"step":'"$step"',"split":"valid","bits_per_dim":1.25}'; done >>"$2/metrics.jsonl" ;;
 esac
 """
 TEST = HEAD + r"""
@@ -111,20 +114,22 @@ class GpuCheck(unittest.TestCase):
         not_run = [section["title"] for section in results["sections"] if section["result"] != "passed"]
         self.assertEqual(not_run, ["Training steps with NCCL in one process"])  # this folder has no test_distributed
         comparisons = {row.pop("work"): row for row in results["comparisons"]}
+        for name in ("Training step, speech, linear attention", "Generated token, bytes of text, softmax attention"):
+            self.assertEqual(comparisons[name]["measured_seconds"], {"T": 0.4, "G": 5e-4}[name[0]])
         for name, ours, torch in (
             ("Training step, MNIST, linear attention, batch 256, bfloat16", 0.03, 0.06),
             ("Sampled token, CIFAR-10, linear attention, batch 4096, bfloat16", 5e-4, 1e-3),
             ("Attention, softmax, bfloat16, 16384 tokens, forward and backward", 0.2, 0.4),
             ("Bi-LSTM, bfloat16, forward and backward", 7e-3, 14e-3),
         ):
-            expected = {"measured_seconds": ours, "pytorch_seconds": torch}
+            expected = {"estimate_seconds": None, "measured_seconds": ours, "pytorch_seconds": torch}
             self.assertEqual(comparisons[name], expected)
         for row in comparisons.values():
             self.assertIsNotNone(row["measured_seconds"])
-        self.assertIn("batch 10, bfloat16: measured 30 ms, PyTorch 60 ms (PyTorch / measured 2.00)", output)
+        self.assertIn("batch 10, bfloat16: estimate –, measured 30 ms, PyTorch 60 ms (PyTorch / measured 2.00)", output)
 
     def test_both_sides_of_a_comparison_have_the_same_settings(self):
-        self.run_check()
+        self.run_check(PARTS="families benchmarks peers")
 
         def settings(line: str) -> tuple:
             dropout = re.search(r"dropout[ =](\S+)", line)
@@ -133,12 +138,12 @@ class GpuCheck(unittest.TestCase):
                     dropout and dropout[1], int(tokens[1]) if tokens else 0, "cifar10" in line or "--layers 16" in line)
 
         fast = [line for line in self.calls("bench") if "cuda_graphs=false" not in line and "float32" not in line]
-        ours = [settings(line) for line in fast if "train-step --config" in line]
+        ours = [settings(line) for line in fast if "train-step --config" in line and "/linear.toml" in line]
         theirs = [(*settings(line)[:3], 0, settings(line)[4]) for line in self.calls("train_step.py")]
         self.assertEqual(ours, theirs)
         self.assertEqual([one[:3] for one in ours],
                          [(batch, "bfloat16", "0.1") for batch in ("256", "64", "10", "4")])  # fmt: skip
-        ours = [settings(line) for line in fast if "generate --config" in line]
+        ours = [settings(line) for line in fast if "generate --config" in line and "/linear.toml" in line]
         # The first token is given, so a sequence of 129 tokens has 128 drawn tokens.
         theirs = [(*settings(line)[:3], settings(line)[3] - 1, settings(line)[4]) for line in self.calls("generate.py")]
         self.assertEqual(ours, theirs)
@@ -157,7 +162,8 @@ class GpuCheck(unittest.TestCase):
         self.before('[ "$(basename "$0")" = test_core ] && { yes "0123456789 µ" | head -n 9000; exit 3; }\n')
         status, output = self.run_check(PARTS="tests")
         self.assertEqual(status, 1)
-        core, ops = self.results()["sections"][:2]
+        sections = {section["title"]: section for section in self.results()["sections"]}
+        core, ops = sections["Tests of core"], sections["Every op"]
         self.assertEqual((core["result"], core["status"]), ("failed", 3))
         self.assertIn("\n[…]\n", core["output"])
         self.assertLess(len(core["output"]), 25000)
@@ -180,28 +186,28 @@ class GpuCheck(unittest.TestCase):
                 self.assertEqual(process.returncode, expected)
                 results = self.results()
                 sections = {section["title"]: section for section in results["sections"]}
-                self.assertEqual(sections["Tests of core"]["result"], "passed")
+                self.assertEqual(sections["Small sampling"]["result"], "passed")
                 self.assertFalse(results["finished"])
                 child = int((self.folder / "pid").read_text())
                 if stop == signal.SIGTERM:
-                    self.assertEqual(sections["Tests of ops"]["result"], "interrupted")
-                    self.assertEqual(sections["Tests of ops"]["output"], "begun")
+                    self.assertEqual(sections["Every op"]["result"], "interrupted")
+                    self.assertEqual(sections["Every op"]["output"], "begun")
                     with self.assertRaises(ProcessLookupError):
                         os.kill(child, 0)
                 else:
-                    self.assertEqual(results["running"], "Tests of ops")
+                    self.assertEqual(results["running"], "Every op")
                     self.assertEqual(self.out.with_name("check.json.running").read_text(), "begun\n")
                     os.kill(child, signal.SIGKILL)
 
     def test_run_ends_within_its_budget(self):
         # Programs wait for a minute and ignore the signal at their time limit. The budget includes the time until they are
         # killed, and a loaded machine may add some seconds.
-        self.before('[[ "$*" =~ info|-ltc ]] || { trap "" TERM; sleep 60 & wait; wait; }\n')
+        self.before('[[ "$*" =~ info|-ltc|find_spec ]] || { trap "" TERM; sleep 60 & wait; wait; }\n')
         start = time.monotonic()
         status, output = self.run_check(TOTAL="18", PARTS="tests sanitizer")
         self.assertLess(time.monotonic() - start, 18 + 5)
         sections = self.results()["sections"]
-        begun = [section["part"] for section in sections if section["result"] == "cut off"]
+        begun = list(dict.fromkeys(section["part"] for section in sections if section["result"] == "cut off"))
         self.assertEqual(begun, ["tests", "sanitizer"], sections)
         self.assertTrue(self.results()["finished"])
         self.assertIn("no time is left", next(one for one in sections if one["result"] == "not run")["output"])
@@ -211,7 +217,8 @@ class GpuCheck(unittest.TestCase):
         self.before('[ "$(basename "$0")" = test_core ] && exec sleep 60\n')
         status, output = self.run_check(LIMIT="1", PARTS="tests")
         self.assertEqual(status, 1, output)
-        self.assertEqual([one["result"] for one in self.results()["sections"][:2]], ["timed out", "passed"])
+        results = {one["title"]: one["result"] for one in self.results()["sections"]}
+        self.assertEqual((results["Tests of core"], results["Every op"]), ("timed out", "passed"))
 
     def test_unusable_device_and_invalid_arguments_have_their_status(self):
         (self.folder / "info_status").write_text("4")
@@ -231,7 +238,7 @@ class GpuCheck(unittest.TestCase):
         self.before('[ "$(basename "$0")" = test_ops ] && echo "[doctest] assertions:  0 |  0 passed | 0 failed |"\n')
         status, _ = self.run_check(PARTS="tests")
         self.assertEqual(status, 1)
-        self.assertEqual([one["result"] for one in self.results()["sections"][:3]], ["passed", "failed", "passed"])
+        self.assertEqual([one["result"] for one in self.results()["sections"][:3]], ["failed", "failed", "passed"])
 
     def test_losses_that_differ_fail(self):
         self.write_program("bin", "tapeformer", TAPEFORMER.replace("1.5}'", "1.5'\"$([[ $2 == *device ]] && echo 2)\"'}'"))
@@ -247,19 +254,27 @@ class GpuCheck(unittest.TestCase):
         status, output = self.run_check(PARTS="smoke")
         self.assertEqual(status, 0, output)
 
+    def test_training_on_mnist_evaluates_every_minute(self):
+        status, output = self.run_check(PARTS="mnist", MNIST_MINUTES="3")
+        self.assertEqual(status, 0, output)
+        training = self.calls("train configs")[0]
+        # A step takes 0.03 s, so 2,001 steps take a minute.
+        for setting in ("train.steps=6003", "train.time_limit_minutes=3", "train.eval_every=2001", "data.batch_size=256"):
+            self.assertIn(setting, training)
+        self.assertIn("1.0, 2000, 1.2500\n2.0, 4000, 1.2500", self.results()["sections"][-1]["output"])
+
     def test_page_merges_runs(self):
-        self.run_check(PARTS="smoke benchmarks")
+        self.run_check(PARTS="smoke families")
         first = self.folder / "first.json"
         shutil.copy(self.out, first)
         self.before('[ "$(basename "$0")" = test_core ] && exit 1\n')
         self.run_check(PARTS="tests peers")
         page = self.folder / "gpu.json"
-        page.write_text(json.dumps({"title": "T", "introduction": [], "sections": [
-            {"title": "Old", "measured": True, "blocks": []}, {"title": "Kept", "blocks": [{"text": "x"}]}]}))  # fmt: skip
+        page.write_text(json.dumps({"title": "T", "blocks": [{"heading": "Old", "measured": True}, {"heading": "Kept"}]}))
         script = ROOT / "scripts" / "results.py"
         subprocess.run([sys.executable, "-B", script, "--device", page, first, self.out], check=True)
         text = page.with_suffix(".md").read_text()
-        self.assertIn("batch 256, bfloat16 | 30 ms | 60 ms | 2.00 |", text)
+        self.assertIn("MNIST, linear attention, batch 256, bfloat16 | – | 30 ms | 60 ms | 2.00 |", text)
         self.assertIn("| Tests of core | failed |", text)
         self.assertIn("**Failed, exit status 1.**", text)
         self.assertIn("seconds_per_step: 0.03", text)

@@ -181,6 +181,8 @@ Report run_generate(const BenchmarkArguments& arguments) {
   if (positions > tokens)
     throw ConfigError(concat_text("--positions ", positions, ": expected at most --tokens, ", tokens));
   const bool recompute = uses_recomputation(arguments.options, choice.model.encoder.attention);
+  if (positions > 0 && !recompute)
+    throw ConfigError("--positions: only recomputation can leave out positions");
   const auto row = [&](int64_t batch) {
     return recompute ? measure_recompute(model, batch, tokens, positions, repeats)
                      : measure(model, batch, tokens, repeats, choice.run.cuda_graphs);

@@ -2,6 +2,7 @@
 #include "train/reproduce/reproduce.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/base/errors.h"
 #include "core/system/log.h"
@@ -12,6 +13,7 @@
 #include "train/reproduce/commands.h"
 #include "train/reproduce/render.h"
 #include "train/reproduce/runner.h"
+#include "train/reproduce/verify.h"
 
 namespace tapeformer {
 namespace {
@@ -73,6 +75,19 @@ std::vector<OptionSpec> make_reproduce_options() {
        .default_value = std::string(),
        .help = "folder of the trainings, such as DIR/runs of another table with the same models",
        .default_text = "runs in the output folder"},
+      {.name = "verify",
+       .default_value = std::string(),
+       .help =
+           "table.json or file of docs/results: repeats its rows with its scale, settings and first seed, "
+           "and says which values agree; exit status 1 if one differs. --out is then runs/verify/NAME-SCALE"},
+      {.name = "verify-minutes",
+       .default_value = 10.0,
+       .help = "repeat rows that took at most so many minutes",
+       .min = 0},
+      {.name = "verify-tolerance",
+       .default_value = 0.01,
+       .help = "relative difference of values without a spread",
+       .min = 0},
       {.name = "configs",
        .default_value = std::string(),
        .help = "folder of the configs of the experiments",
@@ -112,9 +127,7 @@ int print_reproductions(const CommonOptions& common) {
 // Splits the value of an option at its commas. Returns an empty list if the option does not occur on the
 // command line. Throws ConfigError if a word is empty or occurs twice.
 std::vector<std::string> split_word_list(const CommandLine& line, const std::string& option) {
-  if (std::find(line.given_option_names.begin(), line.given_option_names.end(), option) ==
-      line.given_option_names.end())
-    return {};
+  if (!is_given(line, option)) return {};
   const auto& text = line.options.get<std::string>(option);
   std::vector<std::string> words;
   for (size_t first = 0, comma = 0; comma < text.size(); first = comma + 1) {
@@ -135,7 +148,39 @@ std::vector<int64_t> parse_seeds(const CommandLine& line) {
   return parse_index_list("seeds", line.options.get<std::string>("seeds"));
 }
 
-ReproductionOptions make_reproduction_options(const Reproduction& chosen, const CommandLine& line) {
+// Reads the file in --verify. Throws ConfigError if another option contradicts it.
+std::optional<StatedTable> read_verified_table(const Reproduction& chosen, const CommandLine& line) {
+  if (!is_given(line, "verify")) {
+    for (const char* option : {"verify-minutes", "verify-tolerance"})
+      if (is_given(line, option)) throw ConfigError(concat_text("--", option, " needs --verify"));
+    return std::nullopt;
+  }
+  for (const char* option : {"scale", "dry-run"})
+    if (is_given(line, option))
+      throw ConfigError(concat_text("--", option, " and --verify cannot be combined"));
+  if (!line.common_options.config_settings.empty())
+    throw ConfigError("--set and --verify cannot be combined: the file states the settings");
+  return read_stated_table(line.options.get<std::string>("verify"), chosen);
+}
+
+VerificationOptions make_verification_options(const CommandLine& line) {
+  return {.max_minutes = line.options.get<double>("verify-minutes"),
+          .tolerance = line.options.get<double>("verify-tolerance")};
+}
+
+// Prints the comparison. Returns the exit status.
+int print_verification(const StatedTable& stated, const Json& repeated, const Reproduction& chosen,
+                       const ReproductionOptions& options, const CommandLine& line) {
+  const Verification verification =
+      compare_tables(stated, repeated, chosen, make_verification_options(line), options);
+  print_report(verification.report, line.common_options);
+  if (verification.different == 0) return 0;
+  log_message(LogLevel::error, concat_text(verification.different, " values differ from ", stated.path));
+  return kFailureExitStatus;
+}
+
+ReproductionOptions make_reproduction_options(const Reproduction& chosen, const CommandLine& line,
+                                              const std::optional<StatedTable>& stated) {
   const auto text = [&](const char* name) { return line.options.get<std::string>(name); };
   const auto scale =
       std::find(list_table_scale_names().begin(), list_table_scale_names().end(), text("scale"));
@@ -149,11 +194,20 @@ ReproductionOptions make_reproduction_options(const Reproduction& chosen, const 
                               .data_access = make_data_access(line),
                               .quiet = line.common_options.quiet,
                               .overrides = make_config_overrides(line.common_options)};
+  if (stated) apply_stated_settings(*stated, options);
   if (options.output_folder.empty())
-    options.output_folder = fs::path("runs") / "reproduce" / (chosen.name + "-" + text("scale"));
+    options.output_folder =
+        fs::path("runs") / (stated ? "verify" : "reproduce") /
+        (chosen.name + "-" + list_table_scale_names()[static_cast<size_t>(options.scale)]);
   if (!options.runs_folder.empty() && !fs::is_directory(options.runs_folder))
     throw ConfigError("--runs " + options.runs_folder.string() + ": no such folder");
   extract_measurement_options(chosen, options);
+  if (stated) {
+    if (!is_given(line, "seeds") && !line.common_options.seed) options.seeds.clear();
+    for (const std::string& skipped :
+         select_verified_rows(*stated, chosen, make_verification_options(line), options))
+      log_info("not repeated: ", skipped);
+  }
   options.device = select_device(line.common_options);
   return options;
 }
@@ -181,7 +235,8 @@ int run_reproduce(const Arguments& arguments) {
   const Reproduction& chosen = find_reproduction(name);
   const ProcessGroup& processes = init_process_group();
   init_process_group_and_threads(line->common_options);
-  const ReproductionOptions options = make_reproduction_options(chosen, *line);
+  const std::optional<StatedTable> stated = read_verified_table(chosen, *line);
+  const ReproductionOptions options = make_reproduction_options(chosen, *line, stated);
   if (line->options.get<bool>("dry-run")) {
     if (processes.communicator->size() > 1)
       throw ConfigError("--dry-run estimates in one process; run it without mpirun");
@@ -195,7 +250,7 @@ int run_reproduce(const Arguments& arguments) {
   }
   const TableResult result = run_reproduction(chosen, options);
   const bool first = processes.communicator->is_first();
-  if (first) print_table(result, options, line->common_options);
+  if (first && !stated) print_table(result, options, line->common_options);
   if (result.stop_signal != 0)
     return destroy_process_group(
         kSignalStopExitStatus,
@@ -204,7 +259,9 @@ int run_reproduce(const Arguments& arguments) {
         print_stopped);
   for (const std::string& failure : result.failures)
     if (first) log_message(LogLevel::error, failure);
-  return result.failure_status;
+  if (!stated || !first) return result.failure_status;
+  const int compared = print_verification(*stated, result.table, chosen, options, *line);
+  return result.failure_status != 0 ? result.failure_status : compared;
 }
 
 }  // namespace tapeformer

@@ -77,7 +77,8 @@ OutputField make_test_accuracy_field() {
 
 Measurement make_training_curve_measurement(const std::string& figure) {
   return {.name = "curve",
-          .columns = {{.name = "training_seconds", .label = "training, s", .decimal_places = 0}},
+          .columns =
+              {{.name = "training_seconds", .label = "training, s", .decimal_places = 0, .is_speed = true}},
           .read_results = [figure](const std::vector<Json>&, const Trial& trial) {
             MeasurementResults measured;
             Curve curve{figure, trial.row.name, {}};
@@ -101,7 +102,7 @@ Measurement make_generation_measurement(const GenerationMeasurementOptions& spee
                    "--mode",   speed.mode,
                    "--out",    "{file}." + speed.column + ".png"};
   if (!speed.device.empty()) command.insert(command.end(), {"--device", speed.device});
-  const Column column{.name = speed.column, .label = speed.label, .decimal_places = 3};
+  const Column column{.name = speed.column, .label = speed.label, .decimal_places = 3, .is_speed = true};
   Measurement measurement = make_command_measurement(
       speed.column, command, {{column, speed.measures_latency ? "seconds" : "images_per_second"}});
   measurement.row_names = speed.row_names;
@@ -141,16 +142,16 @@ std::vector<int64_t> list_doubled_lengths(const char* option, int64_t shortest, 
 
 std::vector<Column> make_scaling_columns(const std::vector<int64_t>& lengths) {
   std::vector<Column> columns;
-  const auto add = [&](const char* prefix, const std::string& unit, int digits) {
+  const auto add = [&](const char* prefix, const std::string& unit, bool is_speed) {
     for (size_t i = 0; i < lengths.size(); ++i) {
       const bool printed = i == 0 || i + 1 == lengths.size() || i == lengths.size() / 2;
-      columns.push_back(
-          {make_length_name(prefix, lengths[i]), concat_text(unit, " at ", lengths[i]), digits, printed});
+      columns.push_back({make_length_name(prefix, lengths[i]), concat_text(unit, " at ", lengths[i]), 1,
+                         printed, is_speed});
     }
-    columns.push_back({std::string(prefix) + "_exponent", unit + ", exponent", 2});
+    columns.push_back({std::string(prefix) + "_exponent", unit + ", exponent", 2, true, is_speed});
   };
-  add("milliseconds", "ms", 1);
-  add("mebibytes", "MiB", 1);
+  add("milliseconds", "ms", true);
+  add("mebibytes", "MiB", false);
   return columns;
 }
 

@@ -37,6 +37,9 @@ struct Column {
   std::string label;       // heading in printed tables, such as "bits/dim"
   int decimal_places = 2;  // digits after the decimal point
   bool is_printed = true;  // whether printed tables have the column; table.json and table.csv always have it
+  // Whether the value is a speed or a time, which depends on the machine and its load. A verification does
+  // not compare it.
+  bool is_speed = false;
 };
 
 struct Curve {

@@ -117,6 +117,19 @@ Json list_trainings(const Row& row, const RowResults& results) {
   return trainings;
 }
 
+// The longest time of a seed, for the training and the measurements.
+double find_longest_seconds(const RowResults& results) {
+  double longest = 0;
+  for (const Json& known : results.known) {
+    double seconds = 0;
+    for (const auto& [name, entry] : known.items())
+      if (name != kTestEvaluationEntry && entry.contains("seconds") && entry["seconds"].is_number())
+        seconds += entry["seconds"].get<double>();
+    longest = std::max(longest, seconds);
+  }
+  return longest;
+}
+
 Json make_row_json(const Table& table, const Row& row, const RowResults& results,
                    const std::string& command) {
   Json json = {{"name", row.name}};
@@ -126,6 +139,7 @@ Json make_row_json(const Table& table, const Row& row, const RowResults& results
   json["settings"] = settings;
   json["line"] = line_of(row);
   json["command"] = command + " --rows " + row.name + seeds_option(results.seeds);
+  json["seconds"] = find_longest_seconds(results);
   if (table.needs_training && row.is_trained) json["trainings"] = list_trainings(row, results);
   Json& cells = json["cells"] = Json::object();
   for (const Measurement& measurement : table.measurements)

@@ -3,7 +3,8 @@
 //   table, title, source, notes, reference, scale, command, settings, device, version, commit, machine,
 //   threads, date
 //   columns  [{name, label, digits, printed}]
-//   rows     [{name, config, settings, line, command, trainings, cells}]
+//   rows     [{name, config, settings, line, command, seconds, trainings, cells}]
+//            seconds: the longest time of a seed, for the training and the measurements
 //            trainings: [{seed, run, steps, seconds, …}]
 //            cells: {COLUMN: {status, values: [{seed, value}], mean, spread, text, paper, command, config,
 //            commit, machine, threads, date, error}}

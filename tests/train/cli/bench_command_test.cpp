@@ -189,6 +189,7 @@ TEST_CASE("bench generate measures recomputation at some positions, whose mean i
   const auto refused = measure("401");
   CHECK(refused.code == 2);
   CHECK(contains(refused.err, "--positions 401"));
+  CHECK(contains(run_program({"bench", "generate", "--positions", "3"}).err, "only recomputation"));
 }
 
 TEST_CASE("bench lstm reports the time and the work of a stack of layers") {

@@ -11,7 +11,7 @@
 #include "core/system/files.h"
 #include "data/images/png.h"
 #include "tests/support/devices.h"
-#include "tests/train/cli/program.h"
+#include "tests/train/cli/reproduce_words.h"
 #include "tests/train/cli/tiny_run.h"
 
 using namespace tapeformer;
@@ -19,19 +19,6 @@ using namespace tapeformer::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-using Words = std::vector<std::string>;
-using Json = nlohmann::json;
-
-const std::string kConfigs = std::string(SOURCE_DIR) + "/configs";
-
-Words reproduce_command(const std::string& name, const fs::path& out, const Words& sets,
-                        const Words& extra_words = {}) {
-  Words words = {"reproduce", name, "--configs", kConfigs, "--out", out.string(), "--threads", "1", "--json"};
-  for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
-  words.insert(words.end(), extra_words.begin(), extra_words.end());
-  return words;
-}
 
 // Returns the slope between the last two points of the curve `row` in a figure.
 double last_slope(const Json& table, const std::string& figure, const std::string& row) {
@@ -48,21 +35,6 @@ double last_slope(const Json& table, const std::string& figure, const std::strin
 int64_t lines(const fs::path& file) {
   const std::string text = read_file(file);
   return std::count(text.begin(), text.end(), '\n');
-}
-
-const Words kTinyDuplication = {"train.steps=2",    "data.batch_size=2",     "data.eval_limit=3",
-                                "model.head_dim=4", "model.axial_dims=[16]", "model.feedforward=8"};
-const Words kTinyCopy = {"train.steps=4",  "train.log_every=2", "data.batch_size=2",  "data.eval_limit=3",
-                         "model.layers=1", "model.head_dim=2",  "model.feedforward=8"};
-
-const Json& row_of(const Json& table, const std::string& name) {
-  for (const Json& row : table["rows"])
-    if (row["name"] == name) return row;
-  throw std::runtime_error("no row " + name);
-}
-
-double mean(const Json& table, const std::string& row, const std::string& column) {
-  return row_of(table, row)["cells"][column]["mean"].get<double>();
 }
 
 }  // namespace
@@ -142,6 +114,10 @@ TEST_CASE(
   CHECK(parse_json_output(second)["rows"] == first["rows"]);
   CHECK(!contains(second.err, "running trained"));
   CHECK(fs::last_write_time(dir / "out/cells/trained-full-seed-1.json") == written);
+  // Two rows with six evaluations each, and their training times.
+  const auto verified = check_verification("reformer-table2", dir / "out");
+  CHECK(verified["agree"] == 12);
+  CHECK(verified["speeds_not_compared"] == 2);
 }
 
 TEST_CASE("reproduce trains chosen rows with several seeds at the same time, and adds rows later") {
@@ -305,6 +281,8 @@ TEST_CASE("reproduce attention-scaling measures every row by length and fits exp
   }
   CHECK(std::isfinite(mean(table, "linear", "milliseconds_exponent")));
   CHECK(contains(read_file(dir / "out/time.svg"), "reformer-8"));
+  // The memory at three lengths and its exponent.
+  CHECK(check_verification("attention-scaling", dir / "out", {"--rows", "softmax,linear"})["agree"] == 2 * 4);
 }
 
 TEST_CASE("reproduce attention-patterns shows which keys a query attends to") {
@@ -317,6 +295,7 @@ TEST_CASE("reproduce attention-patterns shows which keys a query attends to") {
   CHECK(mean(table, "local", "keys_per_query") == (36 + 56 * 8) / 64.0);  // windows of 8 tokens
   CHECK(mean(table, "axial-column", "keys_per_query") == 9 / 2.0);        // columns of 8 tokens
   CHECK(mean(table, "isab", "share_of_pairs") == 1);                      // not causal
+  CHECK(check_verification("attention-patterns", dir / "out")["agree"] == 4 * 2);
   const Tensor picture = read_png(dir / "out/local-seed-1.png");
   CHECK(picture.shape() == Shape{130, 130, 1});
   const auto pixel = [&](int64_t query, int64_t key) {
@@ -403,6 +382,7 @@ TEST_CASE("reproduce mnist-speed measures models without training, and compares 
   CHECK(mean(table, "linear", "recurrent_images_per_second_bfloat16") > 0);
   CHECK(row_of(table, "gated-delta")["cells"]["recurrent_cpu_seconds_ratio"]["text"] == "–");
   CHECK(!row_of(table, "lsh-1")["cells"].contains("recurrent_cpu_seconds"));
+  CHECK(check_verification("mnist-speed", dir / "out")["differ"] == 0);
 }
 
 TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
@@ -434,6 +414,9 @@ TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
       run("reformer-speed", {"measure.shortest=128", "measure.tokens=256", "measure.repeats=1"},
           {"--rows", "full,lsh-1"});
   CHECK(mean(speed, "lsh-1", "seconds_256") > 0);
+  CHECK(check_verification("reformer-complexity", dir / "reformer-complexity",
+                           {"--rows", "reformer"})["agree"] > 0);
+  CHECK(check_verification("reformer-speed", dir / "reformer-speed")["speeds_not_compared"] > 0);
 }
 
 TEST_CASE("reproduce survey-table trains classifiers and measures time and memory by length") {
@@ -468,6 +451,7 @@ TEST_CASE("reproduce survey-table trains classifiers and measures time and memor
   CHECK(lines.count("big-bird") == 0);
   CHECK(table["printed"]["rows"].size() == 22);
   CHECK(contains(read_file(dir / "out/table.csv"), "linear,decoding,,\"yes, constant state\""));
+  CHECK(check_verification("survey-table", dir / "out")["agree"] > 0);
 }
 
 TEST_CASE("reproduce recall-table trains each kind on three tasks and shows it in one line") {
@@ -486,4 +470,5 @@ TEST_CASE("reproduce recall-table trains each kind on three tasks and shows it i
   }
   CHECK(mean(table, "lsh-parity", "parity_accuracy_percent") >= 0);
   CHECK(mean(table, "linear-mqar", "training_seconds") >= 0);
+  CHECK(check_verification("recall-table", dir / "out")["agree"] == 4 * 2);
 }

@@ -7,6 +7,7 @@
 #include "data/audio/audio.h"
 #include "tests/train/cli/program.h"
 #include "tests/train/cli/tiny_run.h"
+#include "tests/train/quiet_training.h"
 #include "tests/train/tasks/speech/tiny_speech.h"
 #include "train/loop/trainer.h"
 

@@ -249,11 +249,12 @@ Measurement make_untrained_speed_measurement(const std::string& mode, const std:
                     ratio = seconds + "_ratio",
                     form = (mode == "recurrent" ? "cached or recurrent" : "recomputed") +
                            std::string(precision == "float32" ? "" : ", " + precision);
-  Measurement measurement{.name = mode + "-" + precision,
-                          .columns = {{seconds, "s/image, " + form, 3}, {rate, "images/s, " + form, 3}},
-                          .row_names = std::move(rows),
-                          .measures_first_seed_only = true};
-  if (precision == "float32") measurement.columns.push_back({ratio, "paper's s/image / ours", 1});
+  Measurement measurement{
+      .name = mode + "-" + precision,
+      .columns = {{seconds, "s/image, " + form, 3, true, true}, {rate, "images/s, " + form, 3, true, true}},
+      .row_names = std::move(rows),
+      .measures_first_seed_only = true};
+  if (precision == "float32") measurement.columns.push_back({ratio, "paper's s/image / ours", 1, true, true});
   measurement.make_trial_commands = [=](const Trial& trial) {
     std::vector<Words> commands;
     for (const int64_t batch : list_speed_batches(mode, trial.row.name))

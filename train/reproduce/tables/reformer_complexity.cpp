@@ -69,7 +69,7 @@ MeasurementResults sweep_results(const Sweep& sweep, const std::vector<Json>& ou
 Measurement sweep_measurement(const Sweep& sweep, const ReproductionOptions& options) {
   Measurement measurement{
       .name = sweep.name,
-      .columns = {{column_name("time", sweep), concat_text("time, ", sweep.label), 2},
+      .columns = {{column_name("time", sweep), concat_text("time, ", sweep.label), 2, true, true},
                   {column_name("memory", sweep), concat_text("memory, ", sweep.label), 2}},
       .read_results = [sweep](const std::vector<Json>& outputs,
                               const Trial& trial) { return sweep_results(sweep, outputs, trial); },
@@ -100,7 +100,7 @@ std::vector<std::string> lsh_options() {
 Measurement make_attention_measurement(const Sweep& lengths, const ReproductionOptions& options) {
   Measurement measurement{
       .name = "attention",
-      .columns = {{"time_attention", "time, attention alone", 2},
+      .columns = {{"time_attention", "time, attention alone", 2, true, true},
                   {"memory_attention", "memory, attention alone", 2}},
       .commands = {{"bench", "attention", "--config", "{config}", "--shortest",
                     std::to_string(lengths.values.front()), "--longest",

@@ -54,14 +54,14 @@ Table make_reformer_speed_table(const ReproductionOptions& options) {
                    {"seconds", Scale::log10}}}};
   Measurement steps{.name = "steps", .read_results = read_speed_results, .measures_first_seed_only = true};
   for (const int64_t length : list_doubled_lengths("tokens", shortest, tokens)) {
-    steps.columns.push_back({column_at(length), concat_text("s at ", length), 3});
+    steps.columns.push_back({column_at(length), concat_text("s at ", length), 3, true, true});
     steps.commands.push_back({"bench", "train-step", "--config", "{config}", "--repeats",
                               std::to_string(options.select_size("repeats", 1, 3, 5)), "--set",
                               concat_text("data.max_length=", length), "--set",
                               concat_text("model.axial_shape=[", length, "]"), "--set",
                               concat_text("data.batch_size=", tokens / length)});
   }
-  steps.columns.push_back({"exponent", "exponent", 2});
+  steps.columns.push_back({"exponent", "exponent", 2, true, true});
   table.measurements = {steps};
   for (const PublishedSpeeds& row : kSpeedRows)
     table.rows.push_back(

@@ -110,9 +110,13 @@ Table make_speech_table(const ReproductionOptions& options) {
                 {{.name = "test_phones", .label = "phones", .decimal_places = 0, .is_printed = false},
                  "phones"}}),
            {.name = "curve",
-            .columns = {{.name = "valid_per", .label = "validation PER, %"},
-                        {.name = "cpu_seconds_per_epoch", .label = "CPU s/epoch", .decimal_places = 1},
-                        {.name = "seconds_per_epoch", .label = "s/epoch", .decimal_places = 1}},
+            .columns =
+                {{.name = "valid_per", .label = "validation PER, %"},
+                 {.name = "cpu_seconds_per_epoch",
+                  .label = "CPU s/epoch",
+                  .decimal_places = 1,
+                  .is_speed = true},
+                 {.name = "seconds_per_epoch", .label = "s/epoch", .decimal_places = 1, .is_speed = true}},
             .read_results =
                 [](const std::vector<Json>&, const Trial& trial) {
                   return read_learning_curve(trial.run_dir, trial.row.name);

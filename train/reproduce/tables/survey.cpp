@@ -319,7 +319,7 @@ Measurement make_attention_by_length_measurement(const ReproductionOptions& opti
   const std::string drawn = concat_text("_", choose_figure_length(options));
   for (Column& column : measurement.columns)
     column.is_printed = column.name.ends_with("_exponent") || column.name.ends_with(drawn);
-  measurement.columns.push_back({.name = "complexity_holds", .label = "complexity holds"});
+  measurement.columns.push_back({.name = "complexity_holds", .label = "complexity holds", .is_speed = true});
   measurement.make_trial_commands = [lengths, repeats](const Trial& trial) {
     std::vector<Words> commands;
     for (const int64_t length : lengths) {
@@ -343,7 +343,10 @@ Measurement make_attention_by_length_measurement(const ReproductionOptions& opti
 
 Measurement make_decoding_cost_measurement() {
   return {.name = "decoding_cost",
-          .columns = {{.name = "milliseconds_per_token", .label = "ms a token", .decimal_places = 3},
+          .columns = {{.name = "milliseconds_per_token",
+                       .label = "ms a token",
+                       .decimal_places = 3,
+                       .is_speed = true},
                       {.name = "state_kibibytes", .label = "state, KiB", .decimal_places = 1}},
           .commands = {{"bench", "generate", "--config", "{config}", "--batch", "1", "--tokens", "128",
                         "--repeats", "3"}},

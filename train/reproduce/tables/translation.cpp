@@ -38,27 +38,32 @@ const std::vector<TranslationRow> kPaperRows = {
 TranslationSettings list_scale_settings(TableScale scale, const TranslationRow& row) {
   switch (scale) {
     case TableScale::smoke:
-      return {"train.steps=20",       "data.limit=300",       "data.eval_limit=20",
+      return {"train.steps=20",       "data.limit=300", "data.eval_limit=20",
               "data.vocabulary=1000", "model.layers=1", "model.feedforward=64"};
     case TableScale::small:
       if (std::string_view(row.config) == "bible-chapters") return {"train.steps=1200", "data.eval_limit=12"};
       return {"train.steps=3000", "train.eval_every=1000"};
-    case TableScale::paper: return {};
+    case TableScale::paper:
+      return {};
   }
   return {};
 }
 
-// The peak memory of training before the first evaluation, in MiB.
-Measurement make_training_memory_measurement() {
-  return {.name = "memory",
+// The peak memory of training before the first evaluation, in MiB, and the BLEU of the evaluations.
+Measurement make_metrics_measurement() {
+  return {.name = "metrics",
           .columns = {{.name = "training_mebibytes", .label = "training, MiB", .decimal_places = 0}},
           .read_results = [](const std::vector<Json>&, const Trial& trial) {
             double bytes = 0;
-            for (const MetricRecord& record : read_metrics(trial.run_dir + "/" + kMetricsFileName)) {
-              if (get_metric_text(record, "split") != "train") break;
-              bytes = get_metric_number(record, "memory_bytes", 0);
-            }
-            return MeasurementResults{.values = {{"training_mebibytes", bytes / kBytesPerMebibyte}}};
+            Curve curve{"bleu", trial.row.name, {}};
+            for (const MetricRecord& record : read_metrics(trial.run_dir + "/" + kMetricsFileName))
+              if (get_metric_text(record, "split") != "train")
+                curve.points.emplace_back(get_metric_number(record, "step", 0),
+                                          get_metric_number(record, "bleu", 0));
+              else if (curve.points.empty())
+                bytes = get_metric_number(record, "memory_bytes", 0);
+            return MeasurementResults{.values = {{"training_mebibytes", bytes / kBytesPerMebibyte}},
+                                      .curves = {curve}};
           }};
 }
 
@@ -83,10 +88,14 @@ Table make_translation_table(const ReproductionOptions& options) {
                             {{.name = "chrf2", .label = "chrF2"}, "chrf2"},
                             {{.name = "nats_per_token", .label = "nats/token", .decimal_places = 3},
                              "nats_per_token"},
-                            {{.name = "sentences_per_second", .label = "sentences/s", .decimal_places = 1},
+                            {{.name = "sentences_per_second",
+                              .label = "sentences/s",
+                              .decimal_places = 1,
+                              .is_speed = true},
                              "sentences_per_second"}}),
-                       make_training_memory_measurement(), make_training_curve_measurement("loss")},
-      .figures = {{"loss", "Translation", {"training step"}, {"cross-entropy, nats", Scale::linear}}}};
+                       make_metrics_measurement(), make_training_curve_measurement("")},
+      .figures = {
+          {"bleu", "Translation", {"training step"}, {"BLEU of the validation, greedy", Scale::linear}}}};
   for (const TranslationRow& row : rows)
     table.rows.push_back({.name = row.name,
                           .config_path = std::string("translation/") + row.config + ".toml",
