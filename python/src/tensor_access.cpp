@@ -86,7 +86,8 @@ void register_torch_dtypes(nb::dict dtypes) {
 Tensor read_tensor(nb::handle x, const char* name) {
   if (x.is_none()) return {};
   if (!PyObject_HasAttr(x.ptr(), names().is_cpu)) {
-    const std::string message = std::string(name) + " must be a torch.Tensor, not " + nb::str(x.type()).c_str();
+    const std::string message =
+        std::string(name) + " must be a torch.Tensor, not " + nb::str(x.type()).c_str();
     throw nb::type_error(message.c_str());
   }
   const DType dtype = read_dtype(x, name);
