@@ -18,7 +18,7 @@ AttentionResult read_result(Object out, Object statistics) {
 }
 
 struct SoftmaxArguments {
-  Object lengths;
+  OptionalObject lengths;
   bool causal = false;
   double scale = 0, dropout = 0;
   uint64_t seed = 0;
@@ -34,9 +34,9 @@ struct SoftmaxArguments {
   }
 };
 
-void softmax_forward(int threads, Object q, Object k, Object v, Object lengths, bool causal, double scale,
-                     double dropout, uint64_t seed, int64_t block, int64_t before, int64_t after, Object out,
-                     Object statistics) {
+void softmax_forward(int threads, Object q, Object k, Object v, const OptionalObject& lengths, bool causal,
+                     double scale, double dropout, uint64_t seed, int64_t block, int64_t before,
+                     int64_t after, Object out, Object statistics) {
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
   const SoftmaxAttentionOptions options =
       SoftmaxArguments{lengths, causal, scale, dropout, seed, block, before, after}.read();
@@ -46,9 +46,10 @@ void softmax_forward(int threads, Object q, Object k, Object v, Object lengths, 
   softmax_attention_forward_into(tq, tk, tv, options, result);
 }
 
-void softmax_backward(int threads, Object q, Object k, Object v, Object lengths, bool causal, double scale,
-                      double dropout, uint64_t seed, int64_t block, int64_t before, int64_t after, Object out,
-                      Object statistics, Object gradient, Object gq, Object gk, Object gv) {
+void softmax_backward(int threads, Object q, Object k, Object v, const OptionalObject& lengths, bool causal,
+                      double scale, double dropout, uint64_t seed, int64_t block, int64_t before,
+                      int64_t after, Object out, Object statistics, const OptionalObject& gradient, Object gq,
+                      Object gk, Object gv) {
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
   const SoftmaxAttentionOptions options =
       SoftmaxArguments{lengths, causal, scale, dropout, seed, block, before, after}.read();
@@ -60,7 +61,8 @@ void softmax_backward(int threads, Object q, Object k, Object v, Object lengths,
   softmax_attention_backward_into(tq, tk, tv, options, result, g, gradients);
 }
 
-LinearAttentionOptions read_linear_options(Object lengths, bool causal, int feature_map, double eps) {
+LinearAttentionOptions read_linear_options(const OptionalObject& lengths, bool causal, int feature_map,
+                                           double eps) {
   return {.causal = causal,
           .key_lengths = read_tensor(lengths, "lengths"),
           .feature_map = static_cast<FeatureMap>(feature_map),
@@ -68,8 +70,8 @@ LinearAttentionOptions read_linear_options(Object lengths, bool causal, int feat
           .normalized = static_cast<FeatureMap>(feature_map) != FeatureMap::identity};
 }
 
-void linear_forward(int threads, Object q, Object k, Object v, Object lengths, bool causal, int feature_map,
-                    double eps, Object out, Object statistics) {
+void linear_forward(int threads, Object q, Object k, Object v, const OptionalObject& lengths, bool causal,
+                    int feature_map, double eps, Object out, Object statistics) {
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
   const LinearAttentionOptions options = read_linear_options(lengths, causal, feature_map, eps);
   const AttentionResult result = read_result(out, statistics);
@@ -78,9 +80,9 @@ void linear_forward(int threads, Object q, Object k, Object v, Object lengths, b
   linear_attention_forward_into(tq, tk, tv, options, result);
 }
 
-void linear_backward(int threads, Object q, Object k, Object v, Object lengths, bool causal, int feature_map,
-                     double eps, Object out, Object statistics, Object gradient, Object gq, Object gk,
-                     Object gv) {
+void linear_backward(int threads, Object q, Object k, Object v, const OptionalObject& lengths, bool causal,
+                     int feature_map, double eps, Object out, Object statistics,
+                     const OptionalObject& gradient, Object gq, Object gk, Object gv) {
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
   const LinearAttentionOptions options = read_linear_options(lengths, causal, feature_map, eps);
   const AttentionResult result = read_result(out, statistics);
@@ -103,7 +105,7 @@ struct LshSettings {
     options.allow_any_length = true;
   }
   bool has_mean() const { return options.combine == LshOptions::Combine::mean; }
-  LshOptions read(Object lengths, bool causal, double dropout, uint64_t seed) const {
+  LshOptions read(const OptionalObject& lengths, bool causal, double dropout, uint64_t seed) const {
     LshOptions result = options;
     result.key_lengths = read_tensor(lengths, "lengths");
     result.causal = causal;
@@ -113,8 +115,8 @@ struct LshSettings {
   }
 };
 
-void lsh_forward(int threads, const LshSettings& settings, Object q, Object v, Object lengths, bool causal,
-                 double dropout, uint64_t seed, Object buckets, Object out, Object statistics) {
+void lsh_forward(int threads, const LshSettings& settings, Object q, Object v, const OptionalObject& lengths,
+                 bool causal, double dropout, uint64_t seed, Object buckets, Object out, Object statistics) {
   const Tensor tq = read_tensor(q, "q"), tv = read_tensor(v, "v"), ids = read_tensor(buckets, "buckets");
   const LshOptions options = settings.read(lengths, causal, dropout, seed);
   const AttentionResult result = read_result(out, statistics);
@@ -124,9 +126,9 @@ void lsh_forward(int threads, const LshSettings& settings, Object q, Object v, O
   lsh_attention_forward_into(tq, tv, ids, options, result);
 }
 
-void lsh_backward(int threads, const LshSettings& settings, Object q, Object v, Object lengths, bool causal,
-                  double dropout, uint64_t seed, Object buckets, Object out, Object statistics,
-                  Object gradient, Object gq, Object gv) {
+void lsh_backward(int threads, const LshSettings& settings, Object q, Object v, const OptionalObject& lengths,
+                  bool causal, double dropout, uint64_t seed, Object buckets, Object out, Object statistics,
+                  const OptionalObject& gradient, Object gq, Object gv) {
   const Tensor tq = read_tensor(q, "q"), tv = read_tensor(v, "v"), ids = read_tensor(buckets, "buckets");
   const LshOptions options = settings.read(lengths, causal, dropout, seed);
   const AttentionResult result = read_result(out, statistics);
@@ -138,7 +140,7 @@ void lsh_backward(int threads, const LshSettings& settings, Object q, Object v, 
 }
 
 struct GatedArguments {
-  Object log_decay, erase, beta, initial_state, lengths;
+  OptionalObject log_decay, erase, beta, initial_state, lengths;
   bool reverse = false;
 
   GatedLinearAttentionOptions read() const {
@@ -151,9 +153,10 @@ struct GatedArguments {
   }
 };
 
-void gated_forward(int threads, Object q, Object k, Object v, Object log_decay, Object erase, Object beta,
-                   Object initial_state, Object lengths, bool reverse, Object out, Object final_state,
-                   Object written) {
+void gated_forward(int threads, Object q, Object k, Object v, const OptionalObject& log_decay,
+                   const OptionalObject& erase, const OptionalObject& beta,
+                   const OptionalObject& initial_state, const OptionalObject& lengths, bool reverse,
+                   Object out, Object final_state, const OptionalObject& written) {
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
   const GatedLinearAttentionOptions options =
       GatedArguments{log_decay, erase, beta, initial_state, lengths, reverse}.read();
@@ -164,9 +167,11 @@ void gated_forward(int threads, Object q, Object k, Object v, Object log_decay, 
   gated_linear_attention_forward_into(tq, tk, tv, options, result);
 }
 
-void gated_backward(int threads, Object q, Object k, Object v, Object log_decay, Object erase, Object beta,
-                    Object initial_state, Object lengths, bool reverse, Object written, Object gradient,
-                    Object state_gradient, nb::list targets) {
+void gated_backward(int threads, Object q, Object k, Object v, const OptionalObject& log_decay,
+                    const OptionalObject& erase, const OptionalObject& beta,
+                    const OptionalObject& initial_state, const OptionalObject& lengths, bool reverse,
+                    const OptionalObject& written, const OptionalObject& gradient,
+                    const OptionalObject& state_gradient, nb::list targets) {
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
   const GatedLinearAttentionOptions options =
       GatedArguments{log_decay, erase, beta, initial_state, lengths, reverse}.read();

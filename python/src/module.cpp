@@ -35,6 +35,7 @@ void bind_errors(nb::module_& m) {
 
 NB_MODULE(_core, m) {
   using namespace tapeformer::python;
+  nb::set_leak_warnings(false);  // PyTorch and caches of modules keep objects until the interpreter ends
   bind_errors(m);
   tapeformer::use_keys_in_messages();
   tapeformer::set_log_level(tapeformer::LogLevel::warning);

@@ -29,8 +29,8 @@ int64_t softmax_step(Object q, Object k, Object v, Object keys, Object values, i
   return cache.length;
 }
 
-void gated_step(Object q, Object k, Object v, Object log_decay, Object erase, Object beta, Object state,
-                Object out) {
+void gated_step(Object q, Object k, Object v, const OptionalObject& log_decay, const OptionalObject& erase,
+                const OptionalObject& beta, Object state, Object out) {
   const GatedTokenOptions options{read_tensor(log_decay, "log_decay"), read_tensor(erase, "erase"),
                                   read_tensor(beta, "beta")};
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v"),

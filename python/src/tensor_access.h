@@ -2,6 +2,9 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+
+#include <optional>
 
 #include "core/tensor.h"
 
@@ -16,6 +19,10 @@ void register_torch_dtypes(nb::dict dtypes);
 // is None. Throws nb::type_error if x is no tensor or has another dtype, and ValueError if x is not on the
 // CPU. `name` is the name of the argument in error messages.
 Tensor read_tensor(nb::handle x, const char* name);
+using OptionalObject = std::optional<nb::object>;
+inline Tensor read_tensor(const OptionalObject& x, const char* name) {
+  return x ? read_tensor(nb::handle(*x), name) : Tensor();
+}
 
 // Sets the number of threads of the next op. In a process that was forked, the number is always 1, because
 // the threads of the parent do not exist in the child.

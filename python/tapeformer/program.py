@@ -6,5 +6,5 @@ from pathlib import Path
 
 
 def main():
-    program = Path(__file__).resolve().parent / "bin" / "tapeformer"
+    program = Path(__file__).parent / "bin" / "tapeformer"
     os.execv(program, ["tapeformer", *sys.argv[1:]])
