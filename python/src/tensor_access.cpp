@@ -85,14 +85,16 @@ void register_torch_dtypes(nb::dict dtypes) {
 
 Tensor read_tensor(nb::handle x, const char* name) {
   if (x.is_none()) return {};
-  if (!PyObject_HasAttr(x.ptr(), names().is_cpu)) {
+  PyObject* const is_cpu = PyObject_GetAttr(x.ptr(), names().is_cpu);
+  if (!is_cpu) {
+    PyErr_Clear();
     const std::string message =
         std::string(name) + " must be a torch.Tensor, not " + nb::str(x.type()).c_str();
     throw nb::type_error(message.c_str());
   }
+  const bool is_on_cpu = nb::steal(is_cpu).ptr() == Py_True;
   const DType dtype = read_dtype(x, name);
-  check(get_attribute(x, names().is_cpu).ptr() == Py_True, name,
-        "expected a tensor on the CPU, which is the device of this build, not on ",
+  check(is_on_cpu, name, "expected a tensor on the CPU, which is the device of this build, not on ",
         nb::str(nb::getattr(x, "device")).c_str());
   const Shape shape = read_sizes(get_attribute(x, names().shape), name);
   const Shape strides = read_sizes(call_method(x, names().stride), name);

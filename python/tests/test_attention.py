@@ -281,6 +281,13 @@ def test_other_wrong_arguments_raise():
         tt.softmax_attention(q.detach().numpy(), q, q)
 
 
+def test_second_derivatives_raise():
+    q = torch.randn(1, 5, 2, 4, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(tt.linear_attention(q, q, q).sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        gradient.sum().backward()
+
+
 def test_empty_tensors():
     q = torch.zeros(0, 9, 3, 8, requires_grad=True)
     tt.softmax_attention(q, q, q).sum().backward()

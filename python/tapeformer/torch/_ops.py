@@ -49,22 +49,27 @@ class Operator:
         return results[0] if self.result_count == 1 else tuple(results)
 
     def _make_function(self, name):
-        operator = self
+        operator, count = self, self.tensor_count
+
+        def compute_gradients(ctx, *arguments):
+            saved, gradients = ctx.saved_tensors, arguments[: operator.result_count]
+            results = operator.backward(gradients, saved[:count], saved[count:], ctx.constants)
+            return (*results, *[None] * (count - len(results) + len(ctx.constants)))
 
         class Function(torch.autograd.Function):
             @staticmethod
             def forward(ctx, *arguments):
                 outputs = operator.forward(*arguments)
-                ctx.save_for_backward(*arguments[: operator.tensor_count], *outputs)
-                ctx.constants = arguments[operator.tensor_count :]
+                ctx.save_for_backward(*arguments[:count], *outputs)
+                ctx.constants = arguments[count:]
                 return outputs[0] if operator.result_count == 1 else outputs[: operator.result_count]
 
             @staticmethod
-            @once_differentiable
             def backward(ctx, *gradients):
-                saved, count = ctx.saved_tensors, operator.tensor_count
-                results = operator.backward(gradients, saved[:count], saved[count:], ctx.constants)
-                return (*results, *[None] * (count - len(results) + len(ctx.constants)))
+                if torch.is_grad_enabled():  # with create_graph=True
+                    # The gradients depend on the saved tensors, so these are arguments, too.
+                    return once_differentiable(compute_gradients)(ctx, *gradients, *ctx.saved_tensors)
+                return compute_gradients(ctx, *gradients)
 
         Function.__name__ = Function.__qualname__ = name
         return Function
