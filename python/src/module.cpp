@@ -17,11 +17,11 @@ void bind_errors(nb::module_& m) {
   nb::exception<ConfigError>(m, "ConfigError", PyExc_ValueError);
   const nb::object data_error = nb::exception<DataError>(m, "DataError", PyExc_RuntimeError);
   nb::register_exception_translator(
-      [](const std::exception_ptr& error, void* data_error) {
+      [](const std::exception_ptr& error, void* type) {
         try {
           std::rethrow_exception(error);
         } catch (const MissingDatasetError& missing) {
-          PyErr_SetString(static_cast<PyObject*>(data_error), format_missing_dataset_error(missing).c_str());
+          PyErr_SetString(static_cast<PyObject*>(type), format_missing_dataset_error(missing).c_str());
         }
       },
       data_error.ptr());
