@@ -85,7 +85,8 @@ void bind_training(nb::module_& m) {
           throw nb::key_error(key.c_str());
         }
       });
-  m.def("train", &train);
+  m.def("train", &train, nb::arg("config"), nb::arg("run_dir"), nb::arg("data_dir"), nb::arg("resume"),
+        nb::arg("quiet"), nb::arg("on_metrics").none());
   m.def("read_metrics", &read_metric_dicts);
 }
 

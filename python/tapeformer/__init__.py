@@ -17,6 +17,17 @@ from ._core import version as __version__
 from ._model import Model, load
 from ._training import Config, read_metrics, train
 
+for _error in (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    DeviceError,
+    DivergenceError,
+    OutOfMemoryError,
+    ShapeError,
+):
+    _error.__module__ = "tapeformer"
+
 
 def set_log_level(level: str) -> None:
     """Sets the lowest level of messages on standard error: "debug", "info", "warning" (default) or "error"."""

