@@ -16,7 +16,6 @@ if(NOT TAPEFORMER_PYTHON STREQUAL OFF)
   endif()
   if(nanobind_FOUND)
     set(tapeformer_python ON)
-    set(CMAKE_POSITION_INDEPENDENT_CODE ON)  # the module contains the static libraries
     message(STATUS "Python: extension module for ${Python_EXECUTABLE} ${Python_VERSION}")
   elseif(TAPEFORMER_PYTHON STREQUAL ON)
     message(FATAL_ERROR "TAPEFORMER_PYTHON=ON needs the headers of Python and nanobind for ${Python_EXECUTABLE} (Debian: "
