@@ -8,7 +8,6 @@
 
 #include "autograd/results.h"
 #include "core/dispatch.h"
-#include "ops/attention_passes.h"
 #include "ops/detail/attention_inputs.h"
 #include "ops/detail/tensors.h"
 #include "ops/elementwise.h"

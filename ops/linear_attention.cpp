@@ -3,7 +3,6 @@
 #include "ops/linear_attention.h"
 
 #include "core/dispatch.h"
-#include "ops/attention_passes.h"
 #include "ops/detail/attention_inputs.h"
 
 namespace tapeformer {

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "core/dispatch.h"
-#include "ops/attention_passes.h"
 #include "ops/detail/attention_inputs.h"
 
 namespace tapeformer {

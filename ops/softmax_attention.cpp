@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "core/dispatch.h"
-#include "ops/attention_passes.h"
 #include "ops/detail/attention_inputs.h"
 #include "ops/detail/softmax_operands.h"
 #include "ops/detail/strided_attention.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "autograd/tape.h"
-#include "ops/attention_passes.h"
+#include "ops/attention_result.h"
 #include "ops/kernels/attention.h"
 
 namespace tapeformer {
@@ -64,7 +64,7 @@ Tensor allocate_attention_result(const Tensor& q, const Tensor& v);
 // writes one number per query and head, such as a log-sum-exp, which the backward kernel reads.
 Tensor allocate_query_statistics(const Tensor& q);
 
-// Check tensors of the caller for the functions of ops/attention_passes.h. If `statistics_shape` is empty, it
+// Check tensors of the caller for the functions of ops/attention_result.h. If `statistics_shape` is empty, it
 // is (batch, heads, query_length).
 void check_result_tensor(const char* op, const char* name, const Tensor& x, const Shape& shape, DType dtype);
 void check_attention_result(const char* op, const AttentionResult& result, const Tensor& q, const Tensor& v,

@@ -1,11 +1,13 @@
 // The forward and backward passes of attention as Python functions of torch tensors. The caller allocates the
 // results. tapeformer/torch.py documents the arguments.
-#include "ops/attention_passes.h"
-
 #include <nanobind/stl/string.h>
 
 #include <string>
 
+#include "ops/gated_linear_attention.h"
+#include "ops/linear_attention.h"
+#include "ops/lsh_attention.h"
+#include "ops/softmax_attention.h"
 #include "python/src/tensor_access.h"
 
 namespace tapeformer::python {

@@ -1,5 +1,7 @@
 // One token of the recurrent forms, as Python functions of torch tensors.
-#include "ops/attention_passes.h"
+#include "ops/gated_linear_attention.h"
+#include "ops/linear_attention.h"
+#include "ops/softmax_attention.h"
 #include "python/src/tensor_access.h"
 
 namespace tapeformer::python {

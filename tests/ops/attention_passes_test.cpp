@@ -1,10 +1,12 @@
-// Tests of ops/attention_passes.h: the passes equal the op and its gradient on the tape.
-#include "ops/attention_passes.h"
-
+// Tests of the passes of attention (ops/attention_result.h), which equal the op and its gradient on the tape.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 
+#include "ops/gated_linear_attention.h"
+#include "ops/linear_attention.h"
+#include "ops/lsh_attention.h"
+#include "ops/softmax_attention.h"
 #include "tests/ops/attention_inputs.h"
 #include "tests/support/random.h"
 
