@@ -21,18 +21,26 @@ Storage::Storage(int64_t bytes, Device device)
     : data_(get_device_allocator(device).allocate(bytes)), bytes_(bytes), device_(device) {}
 
 Storage::~Storage() {
-  get_device_allocator(device_).release(data_, bytes_);
+  if (!is_borrowed_) get_device_allocator(device_).release(data_, bytes_);
+}
+
+Tensor Tensor::make(Storage* storage, const Shape& shape, const Shape& strides, DType dtype) {
+  IntrusivePtr<Storage> owner(storage);
+  auto body = std::make_unique<Body>();
+  body->storage = std::move(owner);
+  body->dtype = dtype;
+  body->shape = shape;
+  body->strides = strides;
+  body->numel = shape.numel();
+  return Tensor(body.release());
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
-  const int64_t numel = shape.numel();
-  auto body = std::make_unique<Body>();
-  body->storage = IntrusivePtr<Storage>(new Storage(numel * size_of(dtype), device));
-  body->dtype = dtype;
-  body->shape = shape;
-  body->strides = shape.contiguous_strides();
-  body->numel = numel;
-  return Tensor(body.release());
+  return make(new Storage(shape.numel() * size_of(dtype), device), shape, shape.contiguous_strides(), dtype);
+}
+
+Tensor Tensor::borrow(void* data, const Shape& shape, const Shape& strides, DType dtype) {
+  return make(new Storage(data, shape.numel() * size_of(dtype), kCpu), shape, strides, dtype);
 }
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {

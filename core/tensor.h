@@ -44,10 +44,13 @@ class IntrusivePtr {
   T* object_ = nullptr;
 };
 
-// A block of memory from the allocator of a device. The destructor releases the block.
+// A block of memory. The first constructor takes it from the allocator of the device, and the destructor
+// releases it. The second constructor refers to a block of the caller.
 class Storage {
  public:
   Storage(int64_t bytes, Device device);
+  Storage(void* data, int64_t bytes, Device device)
+      : data_(data), bytes_(bytes), device_(device), is_borrowed_(true) {}
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -61,6 +64,7 @@ class Storage {
   void* data_;
   int64_t bytes_;
   Device device_;
+  bool is_borrowed_ = false;
 };
 
 // Data that another module attaches to a tensor. For example, autograd attaches the gradient of a leaf, or
@@ -95,6 +99,9 @@ class Tensor {
   static Tensor zeros_like(const Tensor& other) {
     return zeros(other.shape(), other.dtype(), other.device());
   }
+  // Returns a CPU tensor over an array of the caller, which must outlive all tensors that share its storage.
+  // `data` points to the first element. The bounds are not checked.
+  static Tensor borrow(void* data, const Shape& shape, const Shape& strides, DType dtype);
   // Returns a CPU tensor with a copy of the values.
   template <class T>
   static Tensor from_vector(const std::vector<T>& values, const Shape& shape);
@@ -180,6 +187,7 @@ class Tensor {
     std::unique_ptr<TensorAttachment> attachment;
   };
   explicit Tensor(Body* body) : body_(body) {}
+  static Tensor make(Storage* storage, const Shape& shape, const Shape& strides, DType dtype);
   Body& body() const {
     if (!body_) [[unlikely]]
       throw_undefined();

@@ -181,4 +181,10 @@ Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t 
   return columns.view({batch, length}, {1, batch}).clone().to(kCpu);
 }
 
+int64_t get_default_window(const AutoregressiveModel& model) {
+  const bool is_limited =
+      model.options().position_limit() < INT64_MAX || model.encoder.make_segment_memory(1) != nullptr;
+  return is_limited ? 0 : model.options().max_length;
+}
+
 }  // namespace tapeformer

@@ -59,6 +59,10 @@ class Sampler {
   Tensor squared_logit_sum_, total_squared_logit_sum_;
 };
 
+// Returns the default `window` of a TokenStream: max_length of a model whose number of tokens is not limited
+// by positions or a segment memory, and otherwise 0.
+int64_t get_default_window(const AutoregressiveModel& model);
+
 // A sequence that grows by one token at a time. The model predicts each token from a window of at most
 // `window` earlier tokens. When the window is full, its older half is removed, and the model reads the newer
 // half again from position 0. For a given window, the memory and the average time per token do not depend on

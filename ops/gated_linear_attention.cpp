@@ -156,12 +156,33 @@ GatedInputs prepare_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
   return in;
 }
 
-// Returns the gradients of the inputs that are defined, in the order of GatedInputs::list_defined().
-Gradients compute_gradients(const GatedInputs& in, bool reverse, const Tensor& written,
-                            const Gradients& results, NeededGradients needs) {
+void run_forward(const GatedInputs& in, bool reverse, const GatedAttentionResult& result) {
+  dispatch_floating(kOp, in.q, [&]<class T>(auto backend) {
+    gated_linear_attention_forward<T>(backend, in.make_shape(reverse), in.make_rows<T>(),
+                                      result.out.data<T>(), get_data_or_null<T>(result.written),
+                                      result.final_state.data<Compute<T>>());
+  });
+}
+
+// Computes the gradients that are defined.
+void run_backward(const GatedInputs& in, bool reverse, const Tensor& written, const Gradients& results,
+                  GatedInputs gradients) {
   const Tensor g = results[0].defined() ? make_features_contiguous(results[0])
                                         : Tensor::zeros(in.v.shape(), in.v.dtype(), in.v.device());
   const Tensor gstate = results[1].defined() ? make_contiguous(results[1]) : results[1];
+  if (!gradients.v.defined() && (in.erase.defined() || in.beta.defined()))
+    gradients.v = Tensor::empty_like(in.v);
+  dispatch_floating(kOp, in.q, [&]<class T>(auto backend) {
+    gated_linear_attention_backward<T>(backend, in.make_shape(reverse), in.make_rows<T>(),
+                                       get_data_or_null<T>(written), get_attention_rows<const T>(g),
+                                       get_data_or_null<Compute<T>>(gstate),
+                                       gradients.make_gradient_rows<T>());
+  });
+}
+
+// Returns the gradients of the inputs that are defined, in the order of GatedInputs::list_defined().
+Gradients compute_gradients(const GatedInputs& in, bool reverse, const Tensor& written,
+                            const Gradients& results, NeededGradients needs) {
   GatedInputs gradients;
   Gradients list;
   int index = 0;
@@ -171,15 +192,24 @@ Gradients compute_gradients(const GatedInputs& in, bool reverse, const Tensor& w
     if (needs[index++]) gradients.*member = Tensor::empty(input.shape(), input.dtype(), input.device());
     list.push_back(gradients.*member);
   }
-  if (!gradients.v.defined() && (in.erase.defined() || in.beta.defined()))
-    gradients.v = Tensor::empty_like(in.v);
-  dispatch_floating(kOp, in.q, [&]<class T>(auto backend) {
-    gated_linear_attention_backward<T>(backend, in.make_shape(reverse), in.make_rows<T>(),
-                                       get_data_or_null<T>(written), get_attention_rows<const T>(g),
-                                       get_data_or_null<Compute<T>>(gstate),
-                                       gradients.make_gradient_rows<T>());
-  });
+  run_backward(in, reverse, written, results, gradients);
   return list;
+}
+
+GatedInputs prepare_plain_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const GatedLinearAttentionOptions& options) {
+  const Tensor& decay = options.log_decay;
+  check(!options.boundaries.defined(), kOp, "boundaries must be undefined");
+  check(!decay.defined() || decay.rank() == 4, kOp, "log decays must have four dimensions");
+  GatedLinearAttentionOptions others = options;
+  others.log_decay = {};
+  GatedInputs in = prepare_inputs(q, k, v, others);
+  if (decay.defined()) {
+    const int64_t decay_dim = decay.size(3) == q.size(3) ? q.size(3) : 1;
+    check_gate(kOp, "the log decay", decay, {q.size(0), q.size(1), q.size(2), decay_dim}, q);
+    in.log_decay = make_features_contiguous(decay);
+  }
+  return in;
 }
 
 }  // namespace
@@ -189,21 +219,58 @@ GatedLinearAttentionResult gated_linear_attention(const Tensor& q, const Tensor&
   const GatedInputs in = prepare_inputs(q, k, v, options);
   const std::vector<Tensor> inputs = in.list_defined();
   const bool recorded = is_recording() && std::any_of(inputs.begin(), inputs.end(), requires_grad);
-  const Tensor out = allocate_attention_result(in.q, in.v);
-  const Tensor written = in.erase.defined() && recorded ? Tensor::empty_like(out) : Tensor{};
-  const Tensor final_state =
-      Tensor::empty({q.size(0), q.size(2), q.size(3), v.size(3)}, get_compute_dtype(q.dtype()), q.device());
-  dispatch_floating(kOp, in.q, [&]<class T>(auto backend) {
-    gated_linear_attention_forward<T>(backend, in.make_shape(options.reverse), in.make_rows<T>(),
-                                      out.data<T>(), get_data_or_null<T>(written),
-                                      final_state.data<Compute<T>>());
-  });
-  record_results(kOp, {out, final_state}, inputs,
-                 [saved = in.detached(), reverse = options.reverse, written](const Gradients& results,
-                                                                             NeededGradients needs) {
+  GatedAttentionResult result{
+      allocate_attention_result(in.q, in.v),
+      Tensor::empty({q.size(0), q.size(2), q.size(3), v.size(3)}, get_compute_dtype(q.dtype()), q.device())};
+  if (in.erase.defined() && recorded) result.written = Tensor::empty_like(result.out);
+  run_forward(in, options.reverse, result);
+  record_results(kOp, {result.out, result.final_state}, inputs,
+                 [saved = in.detached(), reverse = options.reverse, written = result.written](
+                     const Gradients& results, NeededGradients needs) {
                    return compute_gradients(saved, reverse, written, results, needs);
                  });
-  return {out, final_state};
+  return {result.out, result.final_state};
+}
+
+void gated_linear_attention_forward_into(const Tensor& q, const Tensor& k, const Tensor& v,
+                                         const GatedLinearAttentionOptions& options,
+                                         const GatedAttentionResult& result) {
+  const GatedInputs in = prepare_plain_inputs(q, k, v, options);
+  check_result_tensor(kOp, "out", result.out, {q.size(0), q.size(1), q.size(2), v.size(3)}, q.dtype());
+  check_result_tensor(kOp, "final_state", result.final_state, {q.size(0), q.size(2), q.size(3), v.size(3)},
+                      get_compute_dtype(q.dtype()));
+  if (result.written.defined())
+    check_result_tensor(kOp, "written", result.written, result.out.shape(), q.dtype());
+  run_forward(in, options.reverse, result);
+}
+
+void gated_linear_attention_backward_into(const Tensor& q, const Tensor& k, const Tensor& v,
+                                          const GatedLinearAttentionOptions& options, const Tensor& written,
+                                          const Tensor& gradient, const Tensor& state_gradient,
+                                          const Gradients& gradients) {
+  const GatedInputs in = prepare_plain_inputs(q, k, v, options);
+  const Shape out_shape{q.size(0), q.size(1), q.size(2), v.size(3)};
+  check(written.defined() == options.erase.defined(), kOp,
+        "`written` must be defined if and only if there are erase keys");
+  if (written.defined()) check_result_tensor(kOp, "written", written, out_shape, q.dtype());
+  if (gradient.defined())
+    check(gradient.shape() == out_shape && gradient.dtype() == q.dtype(), kOp, "the gradient is ",
+          name_of(gradient.dtype()), " ", gradient.shape(), ", expected ", name_of(q.dtype()), " ",
+          out_shape);
+  if (state_gradient.defined())
+    check_gate(kOp, "the gradient of the state", state_gradient, {q.size(0), q.size(2), q.size(3), v.size(3)},
+               q);
+  check_gradients(kOp, gradients,
+                  {&q, &k, &v, &options.log_decay, &options.erase, &options.beta, &options.initial_state});
+  check(!gradients[6].defined() || gradients[6].is_contiguous(), kOp,
+        "the gradient of the initial state must be contiguous");
+  GatedInputs targets{gradients[0], gradients[1], gradients[2], gradients[3],
+                      gradients[4], gradients[5], gradients[6], {}};
+  if (targets.beta.defined()) {
+    const Shape& shape = targets.beta.shape();
+    targets.beta = reshape(targets.beta, {shape[0], shape[1], shape[2], 1});
+  }
+  run_backward(in, options.reverse, written, {gradient, state_gradient}, targets);
 }
 
 void gated_linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,

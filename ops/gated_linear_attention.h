@@ -45,6 +45,29 @@ struct GatedLinearAttentionResult {
 GatedLinearAttentionResult gated_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                                   const GatedLinearAttentionOptions& options = {});
 
+// The results of gated_linear_attention_forward_into(). `written` contains the value that each token writes.
+// It has the shape and dtype of `out`, and must be undefined if options.erase is undefined. It may also be
+// undefined if there is no backward pass.
+struct GatedAttentionResult {
+  Tensor out;          // (batch, length, heads, value_dim), dtype of q
+  Tensor final_state;  // (batch, heads, dim, value_dim), compute dtype
+  Tensor written = {};
+};
+
+// The passes of gated_linear_attention(); see ops/attention_result.h. Log decays are (batch, length, heads,
+// 1) or (batch, length, heads, dim). options.boundaries must be undefined.
+//
+// The gradient of a result may be undefined, which means zero. The elements of `gradients` are the gradients
+// of q, k, v, log_decay, erase, beta and initial_state, which have the shapes of these inputs. The gradient
+// of an undefined input must be undefined.
+void gated_linear_attention_forward_into(const Tensor& q, const Tensor& k, const Tensor& v,
+                                         const GatedLinearAttentionOptions& options,
+                                         const GatedAttentionResult& result);
+void gated_linear_attention_backward_into(const Tensor& q, const Tensor& k, const Tensor& v,
+                                          const GatedLinearAttentionOptions& options, const Tensor& written,
+                                          const Tensor& gradient, const Tensor& state_gradient,
+                                          const Gradients& gradients);
+
 // The inputs of one token beside q, k and v: log decays (batch, heads), (batch, heads, dim) or (heads,),
 // erase keys (batch, heads, dim) and β (batch, heads). All can be undefined.
 struct GatedTokenOptions {

@@ -21,40 +21,76 @@ LinearAttentionShape make_shape(const Tensor& q, const Tensor& k, const Tensor& 
   return shape;
 }
 
+// The inputs of the kernels. The last dimensions of q, k and v are contiguous.
+struct LinearOperands {
+  Tensor q, k, v, lengths;
+  LinearAttentionShape shape;  // without pointers to data
+};
+
+// Throws ShapeError for invalid inputs and options.
+LinearOperands prepare_operands(const Tensor& q, const Tensor& k, const Tensor& v,
+                                const LinearAttentionOptions& options) {
+  check_attention_inputs(kOp, q, k, v);
+  check(!options.causal || q.size(1) == k.size(1), kOp,
+        "the causal form needs queries and keys of equal length, not ", q.shape(), " and ", k.shape());
+  check(options.eps > 0, kOp, "eps must be positive, not ", options.eps);
+  check(!options.normalized || options.feature_map != FeatureMap::identity, kOp,
+        "the feature map identity needs normalized = false");
+  return {make_features_contiguous(q), make_features_contiguous(k), make_features_contiguous(v),
+          prepare_key_lengths(kOp, options.key_lengths, k), make_shape(q, k, v, options)};
+}
+
+void run_forward(const LinearOperands& x, const AttentionResult& result) {
+  dispatch_floating(kOp, x.q, [&]<class T>(auto backend) {
+    linear_attention_forward(backend, with_key_lengths(x.shape, x.lengths), get_attention_rows<const T>(x.q),
+                             get_attention_rows<const T>(x.k), get_attention_rows<const T>(x.v),
+                             result.out.data<T>(), result.statistics.data<Compute<T>>());
+  });
+}
+
+void run_backward(const LinearOperands& x, const AttentionResult& result, const Tensor& gradient,
+                  const Gradients& gradients) {
+  const Tensor g = make_features_contiguous(gradient);
+  dispatch_floating(kOp, x.q, [&]<class T>(auto backend) {
+    linear_attention_backward(backend, with_key_lengths(x.shape, x.lengths), get_attention_rows<const T>(x.q),
+                              get_attention_rows<const T>(x.k), get_attention_rows<const T>(x.v),
+                              result.out.data<T>(), result.statistics.data<Compute<T>>(),
+                              get_attention_rows<const T>(g), get_gradient_rows<T>(gradients));
+  });
+}
+
 }  // namespace
 
 Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                         const LinearAttentionOptions& options) {
-  check_attention_inputs(kOp, query, key, value);
-  check(!options.causal || query.size(1) == key.size(1), kOp,
-        "the causal form needs queries and keys of equal length, not ", query.shape(), " and ", key.shape());
-  check(options.eps > 0, kOp, "eps must be positive, not ", options.eps);
-  check(!options.normalized || options.feature_map != FeatureMap::identity, kOp,
-        "the feature map identity needs normalized = false");
-  const Tensor lengths = prepare_key_lengths(kOp, options.key_lengths, key);
-  const Tensor q = make_features_contiguous(query), k = make_features_contiguous(key),
-               v = make_features_contiguous(value);
-  const LinearAttentionShape shape = make_shape(q, k, v, options);
-  const Tensor out = allocate_attention_result(q, v), inverse = allocate_query_statistics(q);
-  dispatch_floating(kOp, q, [&]<class T>(auto backend) {
-    linear_attention_forward(backend, with_key_lengths(shape, lengths), get_attention_rows<const T>(q),
-                             get_attention_rows<const T>(k), get_attention_rows<const T>(v), out.data<T>(),
-                             inverse.data<Compute<T>>());
-  });
-  return record(kOp, out, {&q, &k, &v},
-                [shape, lengths, inverse, q = detach(q), k = detach(k), v = detach(v), out = detach(out)](
-                    const Tensor& gradient, NeededGradients needs) {
-                  const Tensor g = make_features_contiguous(gradient);
-                  const Gradients gradients = allocate_attention_gradients(needs, q, k, v);
-                  dispatch_floating(kOp, q, [&]<class T>(auto backend) {
-                    linear_attention_backward(backend, with_key_lengths(shape, lengths),
-                                              get_attention_rows<const T>(q), get_attention_rows<const T>(k),
-                                              get_attention_rows<const T>(v), out.data<T>(),
-                                              inverse.data<Compute<T>>(), get_attention_rows<const T>(g),
-                                              get_gradient_rows<T>(gradients));
-                  });
+  const LinearOperands x = prepare_operands(query, key, value, options);
+  const AttentionResult result{allocate_attention_result(x.q, x.v), allocate_query_statistics(x.q)};
+  run_forward(x, result);
+  return record(kOp, result.out, {&x.q, &x.k, &x.v},
+                [x = LinearOperands{detach(x.q), detach(x.k), detach(x.v), x.lengths, x.shape},
+                 result = AttentionResult{detach(result.out), result.statistics}](const Tensor& gradient,
+                                                                                  NeededGradients needs) {
+                  const Gradients gradients = allocate_attention_gradients(needs, x.q, x.k, x.v);
+                  run_backward(x, result, gradient, gradients);
                   return gradients;
                 });
+}
+
+void linear_attention_forward_into(const Tensor& q, const Tensor& k, const Tensor& v,
+                                   const LinearAttentionOptions& options, const AttentionResult& result) {
+  const LinearOperands x = prepare_operands(q, k, v, options);
+  check_attention_result(kOp, result, q, v);
+  run_forward(x, result);
+}
+
+void linear_attention_backward_into(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const LinearAttentionOptions& options, const AttentionResult& result,
+                                    const Tensor& gradient, const Gradients& gradients) {
+  const LinearOperands x = prepare_operands(q, k, v, options);
+  check_attention_result(kOp, result, q, v);
+  check_gradient(kOp, gradient, result.out);
+  check_gradients(kOp, gradients, {&q, &k, &v});
+  run_backward(x, result, gradient, gradients);
 }
 
 LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, int64_t dim, int64_t value_dim,

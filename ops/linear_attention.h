@@ -6,6 +6,7 @@
 #pragma once
 
 #include "autograd/tape.h"
+#include "ops/attention_result.h"
 #include "ops/kernels/linear_attention.h"
 
 namespace tapeformer {
@@ -32,6 +33,14 @@ struct LinearAttentionOptions {
 // and key lengths, and for FeatureMap::identity with denominators.
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         const LinearAttentionOptions& options = {});
+
+// The passes of linear_attention(); see ops/attention_result.h. The gradients of q, k and v are the elements
+// of `gradients`.
+void linear_attention_forward_into(const Tensor& q, const Tensor& k, const Tensor& v,
+                                   const LinearAttentionOptions& options, const AttentionResult& result);
+void linear_attention_backward_into(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const LinearAttentionOptions& options, const AttentionResult& result,
+                                    const Tensor& gradient, const Gradients& gradients);
 
 // The state of the causal form (equations 16 and 17). The state is zero at the start of a sequence.
 struct LinearAttentionState {

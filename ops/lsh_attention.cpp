@@ -128,6 +128,55 @@ void check_buckets(const Tensor& buckets, const Tensor& q, int64_t rounds) {
     check(id[i] >= 0 && id[i] <= q.size(1), kOp, "bucket ", id[i], " is not in [0, ", q.size(1), "]");
 }
 
+// The inputs of the kernels. The last dimensions of q and v are contiguous.
+struct LshOperands {
+  Tensor q, v, buckets, lengths;
+  LshAttentionShape shape;  // without pointers to data
+
+  Shape statistics_shape() const {
+    return {shape.batch, shape.heads, shape.log_sum_round_count(), shape.length};
+  }
+};
+
+// Throws ShapeError for invalid inputs and options.
+LshOperands prepare_operands(const Tensor& q, const Tensor& v, const Tensor& buckets,
+                             const LshOptions& options) {
+  check_defined(kOp, "q", q, "v", v);
+  check(q.rank() != 4 || v.rank() != 4 || q.size(1) == v.size(1), kOp, "q of length ",
+        q.rank() == 4 ? q.size(1) : 0, " and v of length ", v.rank() == 4 ? v.size(1) : 0,
+        ": queries are also the keys, so both lengths must be equal");
+  check_attention_inputs(kOp, q, q, v);
+  check_options(kOp, options);
+  check(options.dropout >= 0 && options.dropout < 1, kOp, "dropout must be in [0, 1), not ", options.dropout);
+  check(q.size(1) < (int64_t{1} << 31), kOp, "q ", q.shape(), " is too long");
+  check_buckets(buckets, q, options.rounds);
+  LshOperands x{make_features_contiguous(q), make_features_contiguous(v), detach(buckets),
+                prepare_key_lengths(kOp, options.key_lengths, q), make_shape(q, v, options)};
+  // If all positions fit in one chunk, shape.rounds is 1, and the result does not depend on the buckets.
+  if (x.shape.rounds != options.rounds)
+    x.buckets = Tensor::zeros({x.shape.batch, x.shape.heads, 1, x.shape.length}, DType::int32, q.device());
+  return x;
+}
+
+void run_forward(const LshOperands& x, const AttentionResult& result) {
+  dispatch_floating(kOp, x.q, [&]<class T>(auto backend) {
+    lsh_attention_forward(backend, with_lengths(x.shape, x.lengths), get_attention_rows<const T>(x.q),
+                          get_attention_rows<const T>(x.v), x.buckets.data<int32_t>(), result.out.data<T>(),
+                          result.statistics.data<Compute<T>>());
+  });
+}
+
+void run_backward(const LshOperands& x, const AttentionResult& result, const Tensor& gradient,
+                  const Gradients& gradients) {
+  const Tensor g = make_features_contiguous(gradient);
+  dispatch_floating(kOp, x.q, [&]<class T>(auto backend) {
+    lsh_attention_backward(backend, with_lengths(x.shape, x.lengths), get_attention_rows<const T>(x.q),
+                           get_attention_rows<const T>(x.v), x.buckets.data<int32_t>(), result.out.data<T>(),
+                           result.statistics.data<Compute<T>>(), get_attention_rows<const T>(g),
+                           gradients[0].data<T>(), gradients[1].data<T>());
+  });
+}
+
 }  // namespace
 
 LshOptions make_lsh_preset(const std::string& name) {
@@ -185,46 +234,38 @@ Tensor compute_lsh_buckets(const Tensor& query, const LshOptions& options, const
 
 Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buckets,
                      const LshOptions& options) {
-  check_defined(kOp, "q", query, "v", value);
-  check(query.rank() != 4 || value.rank() != 4 || query.size(1) == value.size(1), kOp, "q of length ",
-        query.rank() == 4 ? query.size(1) : 0, " and v of length ", value.rank() == 4 ? value.size(1) : 0,
-        ": queries are also the keys, so both lengths must be equal");
-  check_attention_inputs(kOp, query, query, value);
-  check_options(kOp, options);
-  check(options.dropout >= 0 && options.dropout < 1, kOp, "dropout must be in [0, 1), not ", options.dropout);
-  check(query.size(1) < (int64_t{1} << 31), kOp, "q ", query.shape(), " is too long");
-  check_buckets(buckets, query, options.rounds);
-  const Tensor lengths = prepare_key_lengths(kOp, options.key_lengths, query);
-  const Tensor q = make_features_contiguous(query), v = make_features_contiguous(value);
-  LshAttentionShape shape = make_shape(q, v, options);
-  // If all positions fit in one chunk, shape.rounds is 1, and the result does not depend on the buckets.
-  const Tensor ids =
-      shape.rounds == options.rounds
-          ? detach(buckets)
-          : Tensor::zeros({shape.batch, shape.heads, 1, shape.length}, DType::int32, q.device());
-  const Tensor out =
-      Tensor::empty({shape.batch, shape.length, shape.heads, shape.value_dim}, q.dtype(), q.device());
-  const Tensor log_sums = Tensor::empty({shape.batch, shape.heads, shape.log_sum_round_count(), shape.length},
-                                        get_compute_dtype(q.dtype()), q.device());
-  dispatch_floating(kOp, q, [&]<class T>(auto backend) {
-    lsh_attention_forward(backend, with_lengths(shape, lengths), get_attention_rows<const T>(q),
-                          get_attention_rows<const T>(v), ids.data<int32_t>(), out.data<T>(),
-                          log_sums.data<Compute<T>>());
-  });
-  return record(kOp, out, {&q, &v},
-                [shape, lengths, ids, log_sums, q = detach(q), v = detach(v),
-                 out = detach(out)](const Tensor& gradient) {
-                  const Tensor g = make_features_contiguous(gradient);
-                  const Tensor gq = Tensor::empty(q.shape(), q.dtype(), q.device());
-                  const Tensor gv = Tensor::empty(v.shape(), v.dtype(), v.device());
-                  dispatch_floating(kOp, q, [&]<class T>(auto backend) {
-                    lsh_attention_backward(backend, with_lengths(shape, lengths),
-                                           get_attention_rows<const T>(q), get_attention_rows<const T>(v),
-                                           ids.data<int32_t>(), out.data<T>(), log_sums.data<Compute<T>>(),
-                                           get_attention_rows<const T>(g), gq.data<T>(), gv.data<T>());
-                  });
-                  return Gradients{gq, gv};
+  const LshOperands x = prepare_operands(query, value, buckets, options);
+  const AttentionResult result{
+      allocate_attention_result(x.q, x.v),
+      Tensor::empty(x.statistics_shape(), get_compute_dtype(x.q.dtype()), x.q.device())};
+  run_forward(x, result);
+  return record(kOp, result.out, {&x.q, &x.v},
+                [x = LshOperands{detach(x.q), detach(x.v), x.buckets, x.lengths, x.shape},
+                 result = AttentionResult{detach(result.out), result.statistics}](const Tensor& gradient) {
+                  const Gradients gradients{Tensor::empty(x.q.shape(), x.q.dtype(), x.q.device()),
+                                            Tensor::empty(x.v.shape(), x.v.dtype(), x.v.device())};
+                  run_backward(x, result, gradient, gradients);
+                  return gradients;
                 });
+}
+
+void lsh_attention_forward_into(const Tensor& q, const Tensor& v, const Tensor& buckets,
+                                const LshOptions& options, const AttentionResult& result) {
+  const LshOperands x = prepare_operands(q, v, buckets, options);
+  check_attention_result(kOp, result, q, v, x.statistics_shape());
+  run_forward(x, result);
+}
+
+void lsh_attention_backward_into(const Tensor& q, const Tensor& v, const Tensor& buckets,
+                                 const LshOptions& options, const AttentionResult& result,
+                                 const Tensor& gradient, const Gradients& gradients) {
+  const LshOperands x = prepare_operands(q, v, buckets, options);
+  check_attention_result(kOp, result, q, v, x.statistics_shape());
+  check_gradient(kOp, gradient, result.out);
+  check_gradients(kOp, gradients, {&q, &v});
+  for (const Tensor& g : gradients)
+    check(g.defined() && g.is_contiguous(), kOp, "both gradients must be defined and contiguous");
+  run_backward(x, result, gradient, gradients);
 }
 
 }  // namespace tapeformer

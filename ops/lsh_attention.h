@@ -12,6 +12,7 @@
 
 #include "autograd/tape.h"
 #include "core/random/rng.h"
+#include "ops/attention_result.h"
 #include "ops/kernels/lsh_attention.h"
 
 namespace tapeformer {
@@ -103,5 +104,13 @@ Tensor compute_lsh_buckets(const Tensor& q, const LshOptions& options, const Ran
 // memory grows with length x rounds. Results do not depend on the number of threads. Throws ShapeError for
 // invalid options and for mismatched shapes, dtypes and devices.
 Tensor lsh_attention(const Tensor& q, const Tensor& v, const Tensor& buckets, const LshOptions& options);
+
+// The passes of lsh_attention(); see ops/attention_result.h. The gradients of q and v are the elements of
+// `gradients`.
+void lsh_attention_forward_into(const Tensor& q, const Tensor& v, const Tensor& buckets,
+                                const LshOptions& options, const AttentionResult& result);
+void lsh_attention_backward_into(const Tensor& q, const Tensor& v, const Tensor& buckets,
+                                 const LshOptions& options, const AttentionResult& result,
+                                 const Tensor& gradient, const Gradients& gradients);
 
 }  // namespace tapeformer

@@ -89,16 +89,33 @@ Tensor prepare_bias(const SoftmaxAttentionOptions& options, const Tensor& q, con
   return make_features_contiguous(transpose(options.bias, 1, 2));
 }
 
-}  // namespace
+// Throws ShapeError for invalid inputs and options.
+SoftmaxOperands prepare_operands(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const SoftmaxAttentionOptions& options) {
+  check_attention_inputs(kOp, q, k, v);
+  check(options.dropout >= 0 && options.dropout < 1, kOp, "dropout must be in [0, 1), not ", options.dropout);
+  check_pattern(options, q, k);
+  SoftmaxOperands x{make_features_contiguous(q), make_features_contiguous(k),
+                    make_features_contiguous(v), prepare_key_lengths(kOp, options.key_lengths, k),
+                    options.key_blocks,          make_shape(q, k, v, options)};
+  x.bias = prepare_bias(options, q, k);
+  return x;
+}
 
-SoftmaxResult run_softmax_forward(const SoftmaxOperands& x) {
-  const SoftmaxResult result{allocate_attention_result(x.q, x.v), allocate_query_statistics(x.q)};
+void run_forward(const SoftmaxOperands& x, const SoftmaxResult& result) {
   dispatch_floating(kOp, x.q, [&]<class T>(auto backend) {
     softmax_attention_forward(backend, get_shape_with_data(x), get_attention_rows<const T>(x.q),
                               get_attention_rows<const T>(x.k), get_attention_rows<const T>(x.v),
                               get_rows_or_null<const Compute<T>>(x.bias), result.out.data<T>(),
                               result.log_sums.data<Compute<T>>());
   });
+}
+
+}  // namespace
+
+SoftmaxResult run_softmax_forward(const SoftmaxOperands& x) {
+  const SoftmaxResult result{allocate_attention_result(x.q, x.v), allocate_query_statistics(x.q)};
+  run_forward(x, result);
   return result;
 }
 
@@ -118,32 +135,47 @@ Gradients run_softmax_backward(const SoftmaxOperands& x, const SoftmaxResult& re
 
 Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                          const SoftmaxAttentionOptions& options) {
-  check_attention_inputs(kOp, query, key, value);
-  check(options.dropout >= 0 && options.dropout < 1, kOp, "dropout must be in [0, 1), not ", options.dropout);
-  check_pattern(options, query, key);
-  const Tensor q = make_features_contiguous(query), k = make_features_contiguous(key),
-               v = make_features_contiguous(value);
-  const SoftmaxAttentionShape shape = make_shape(q, k, v, options);
-  if (const Tensor out = try_strided_attention(q, k, v, options, shape, softmax_attention); out.defined())
+  SoftmaxOperands x = prepare_operands(query, key, value, options);
+  if (const Tensor out = try_strided_attention(x.q, x.k, x.v, options, x.shape, softmax_attention);
+      out.defined())
     return out;
-  std::vector<Tensor> inputs{q, k, v};
-  SoftmaxOperands operands{detach(q),          detach(k),
-                           detach(v),          prepare_key_lengths(kOp, options.key_lengths, key),
-                           options.key_blocks, shape};
-  if (const Tensor bias = prepare_bias(options, q, k); bias.defined()) {
-    inputs.push_back(bias);
-    operands.bias = detach(bias);
-  }
-  const SoftmaxResult result = run_softmax_forward(operands);
+  std::vector<Tensor> inputs{x.q, x.k, x.v};
+  if (x.bias.defined()) inputs.push_back(x.bias);
+  for (Tensor* input : {&x.q, &x.k, &x.v, &x.bias})
+    if (input->defined()) *input = detach(*input);
+  const SoftmaxResult result = run_softmax_forward(x);
   return record(kOp, result.out, inputs,
-                [x = operands, result = SoftmaxResult{detach(result.out), result.log_sums}](
-                    const Tensor& gradient, NeededGradients needs) {
+                [x, result = SoftmaxResult{detach(result.out), result.log_sums}](const Tensor& gradient,
+                                                                                 NeededGradients needs) {
                   Gradients gradients = allocate_attention_gradients(needs, x.q, x.k, x.v);
                   if (x.bias.defined())
                     gradients.push_back(
                         needs[3] ? transpose(Tensor::zeros_like(transpose(x.bias, 1, 2)), 1, 2) : Tensor());
                   return run_softmax_backward(x, result, gradient, gradients);
                 });
+}
+
+void softmax_attention_forward_into(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const SoftmaxAttentionOptions& options, const AttentionResult& result) {
+  const SoftmaxOperands x = prepare_operands(q, k, v, options);
+  check_attention_result(kOp, result, q, v);
+  run_forward(x, {result.out, result.statistics});
+}
+
+void softmax_attention_backward_into(const Tensor& q, const Tensor& k, const Tensor& v,
+                                     const SoftmaxAttentionOptions& options, const AttentionResult& result,
+                                     const Tensor& gradient, const Gradients& gradients) {
+  const SoftmaxOperands x = prepare_operands(q, k, v, options);
+  check_attention_result(kOp, result, q, v);
+  check_gradient(kOp, gradient, result.out);
+  Gradients arranged = gradients;
+  if (x.bias.defined()) {
+    check_gradients(kOp, gradients, {&q, &k, &v, &options.bias});
+    if (gradients[3].defined()) arranged[3] = transpose(gradients[3], 1, 2);
+  } else {
+    check_gradients(kOp, gradients, {&q, &k, &v});
+  }
+  run_softmax_backward(x, {result.out, result.statistics}, gradient, arranged);
 }
 
 double count_attended_pairs(const SoftmaxAttentionOptions& options, int64_t heads, int64_t length) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "autograd/tape.h"
+#include "ops/attention_result.h"
 #include "ops/softmax_attention_options.h"
 
 namespace tapeformer {
@@ -17,6 +18,15 @@ namespace tapeformer {
 // in the lengths. backward() recomputes the scores. Throws ShapeError for mismatched shapes and dtypes.
 Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                          const SoftmaxAttentionOptions& options = {});
+
+// The passes of softmax_attention(); see ops/attention_result.h. The gradients of q, k and v, and of the bias
+// if options.bias is defined, are the elements of `gradients`. The gradient of the bias must be zero before
+// the call. All patterns of keys are computed by one kernel, so dilated patterns are slower than with the op.
+void softmax_attention_forward_into(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const SoftmaxAttentionOptions& options, const AttentionResult& result);
+void softmax_attention_backward_into(const Tensor& q, const Tensor& k, const Tensor& v,
+                                     const SoftmaxAttentionOptions& options, const AttentionResult& result,
+                                     const Tensor& gradient, const Gradients& gradients);
 
 // Returns the number of pairs of a query and a key in self-attention with these options, summed over the
 // heads, for one sequence without masked keys.

@@ -40,6 +40,7 @@ optional_in_tests=(
   sctk                     # scores of phonemes; not in Debian 13
   protobuf-compiler        # decodes TensorBoard event files
   python3                  # fuzzing
+  nanobind-dev python3-dev python3-numpy python3-pytest  # the Python package; nanobind-dev is not in Debian 12
 )
 
 case "${1:-}" in

@@ -8,7 +8,7 @@ build=${1:-build/test}
 
 scripts/install-packages.sh test
 settings=(-G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_WERROR="${WERROR:-OFF}" -DTAPEFORMER_TESTS=ON -DCMAKE_UNITY_BUILD=ON
-  -DTAPEFORMER_COUNT_ACCESSES=ON)
+  -DTAPEFORMER_COUNT_ACCESSES=ON -DTAPEFORMER_PYTHON=AUTO)
 cmake -S . -B "$build" "${settings[@]}"
 cmake --build "$build" --parallel "$(nproc)"
 # Test programs run in parallel, so waiting threads must sleep instead of spinning.

@@ -113,6 +113,14 @@ void TextScore::add_token(const Tokenizer& tokenizer, int64_t token) {
   character_count += count_utf8_characters(text);
   unknown_count += token == tokenizer.unknown_token();
 }
+void TextScore::add(const TextScore& other) {
+  token_count += other.token_count;
+  byte_count += other.byte_count;
+  character_count += other.character_count;
+  unknown_count += other.unknown_count;
+  nats += other.nats;
+}
+
 double TextScore::bits_per_byte() const {
   return byte_count > 0 ? nats / std::numbers::ln2 / static_cast<double>(byte_count) : 0;
 }

@@ -23,6 +23,7 @@ struct TextScore {
 
   // Adds a predicted token to the counts.
   void add_token(const Tokenizer& tokenizer, int64_t token);
+  void add(const TextScore& other);
   double bits_per_byte() const;
   double bits_per_character() const;
   double perplexity() const;  // exp of the mean nats per token

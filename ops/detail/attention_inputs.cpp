@@ -67,6 +67,41 @@ Tensor make_features_contiguous(const Tensor& x) {
   return last_dimension_is_contiguous(x) ? x : contiguous(x);
 }
 
+void check_result_tensor(const char* op, const char* name, const Tensor& x, const Shape& shape, DType dtype) {
+  check_defined(op, name, x);
+  check(x.shape() == shape && x.dtype() == dtype && x.is_contiguous(), op, name, " is ", name_of(x.dtype()),
+        " ", x.shape(), ", expected contiguous ", name_of(dtype), " ", shape);
+}
+
+void check_attention_result(const char* op, const AttentionResult& result, const Tensor& q, const Tensor& v,
+                            const Shape& statistics_shape) {
+  check_result_tensor(op, "out", result.out, {q.size(0), q.size(1), q.size(2), v.size(3)}, q.dtype());
+  check_result_tensor(op, "statistics", result.statistics,
+                      statistics_shape.rank() > 0 ? statistics_shape : Shape{q.size(0), q.size(2), q.size(1)},
+                      get_compute_dtype(q.dtype()));
+}
+
+void check_gradient(const char* op, const Tensor& gradient, const Tensor& out) {
+  check_defined(op, "the gradient", gradient);
+  check(gradient.shape() == out.shape() && gradient.dtype() == out.dtype(), op, "the gradient is ",
+        name_of(gradient.dtype()), " ", gradient.shape(), ", expected ", name_of(out.dtype()), " ",
+        out.shape());
+}
+
+void check_gradients(const char* op, const Gradients& gradients,
+                     std::initializer_list<const Tensor*> inputs) {
+  check(gradients.size() == inputs.size(), op, gradients.size(), " gradients, expected ", inputs.size());
+  size_t i = 0;
+  for (const Tensor* input : inputs) {
+    const Tensor& g = gradients[i++];
+    if (!g.defined()) continue;
+    check(input->defined(), op, "gradient ", i - 1, " belongs to an undefined input");
+    check(g.shape() == input->shape() && g.dtype() == input->dtype() && last_dimension_is_contiguous(g), op,
+          "gradient ", i - 1, " is ", name_of(g.dtype()), " ", g.shape(), ", expected ",
+          name_of(input->dtype()), " ", input->shape());
+  }
+}
+
 Gradients allocate_attention_gradients(NeededGradients needs, const Tensor& q, const Tensor& k,
                                        const Tensor& v) {
   constexpr int kDim = 2;  // q, k and v may be slices of (batch, length, 3, heads, dim) along dimension 2

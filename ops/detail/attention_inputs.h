@@ -2,6 +2,7 @@
 #pragma once
 
 #include "autograd/tape.h"
+#include "ops/attention_result.h"
 #include "ops/kernels/attention.h"
 
 namespace tapeformer {
@@ -62,6 +63,14 @@ Tensor allocate_attention_result(const Tensor& q, const Tensor& v);
 // Returns an uninitialised tensor (batch, heads, query_length) in the compute dtype. The forward kernel
 // writes one number per query and head, such as a log-sum-exp, which the backward kernel reads.
 Tensor allocate_query_statistics(const Tensor& q);
+
+// Check tensors of the caller for the functions of ops/attention_result.h. If `statistics_shape` is empty, it
+// is (batch, heads, query_length).
+void check_result_tensor(const char* op, const char* name, const Tensor& x, const Shape& shape, DType dtype);
+void check_attention_result(const char* op, const AttentionResult& result, const Tensor& q, const Tensor& v,
+                            const Shape& statistics_shape = {});
+void check_gradient(const char* op, const Tensor& gradient, const Tensor& out);
+void check_gradients(const char* op, const Gradients& gradients, std::initializer_list<const Tensor*> inputs);
 
 // Returns uninitialised gradients of q, k and v. If an element of `needs` is false, the corresponding
 // gradient is undefined. If q, k and v are the results of one unbind() and all gradients are needed, the

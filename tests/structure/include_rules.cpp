@@ -54,6 +54,9 @@ const std::vector<Folder>& folders() {
         "train/reproduce/", "train/cli/"}},
       {"train/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/distributed/", "train/"}},
+      {"python/",
+       {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
+        "train/distributed/", "train/tasks/", "train/loop/", "train/cli/", "python/"}},
       {"tests/", {"core/", "autograd/", "ops/", "models/", "data/", "train/", "tests/"}}};
   return *list;
 }
@@ -101,6 +104,7 @@ const std::vector<Vendor>& vendors() {
       {"cblas.h", {"core/", "ops/cpu/"}},
       {"mpi.h", {"train/distributed/"}},
       {"nccl.h", {"train/distributed/"}},
+      {"nanobind/", {"python/src/"}, {"python/src/"}},
       {"doctest/", {"tests/"}, {"tests/"}},
   };
   return *list;

@@ -12,8 +12,8 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxLines = 500;
 
-const std::vector<std::string> kFolders = {"core",  "autograd", "ops",     "models", "data",
-                                           "train", "tests",    "scripts", "cmake"};
+const std::vector<std::string> kFolders = {"core",  "autograd", "ops",   "models",  "data",
+                                           "train", "python",   "tests", "scripts", "cmake"};
 
 bool is_source(const fs::path& path) {
   for (const char* extension : {".h", ".cpp", ".cu", ".cuh", ".cmake", ".py", ".sh"})

@@ -6,12 +6,11 @@
 #include "core/system/log.h"
 #include "core/system/printable.h"
 #include "data/files/text_lines.h"
-#include "ops/view.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
-#include "train/tasks/speech/evaluate.h"
 #include "train/tasks/speech/features.h"
 #include "train/tasks/speech/streaming.h"
+#include "train/tasks/speech/transcribe.h"
 
 namespace tapeformer {
 namespace {
@@ -21,27 +20,11 @@ constexpr double kFrameSeconds = 0.01;
 constexpr char kStandardInput[] = "-";
 
 struct Recognition {
-  Words phones;
-  int64_t frames = 0;
+  Transcript transcript;
   // Reports with the time and the name of each phone of a stream. `partials` is empty if the phones were
   // already printed, or if the recording was not transcribed as a stream.
   std::vector<Report> partials;
 };
-
-Recognition transcribe(const SpeechTask& task, const std::string& path, int64_t beam) {
-  const NoGradScope no_grad;
-  const Tensor features = compute_file_features(task.config(), task.metadata(), path);
-  const SpeechModelOptions& model = task.model().options();
-  if (model.encoder_kind == SpeechEncoderKind::transformer && features.size(0) > model.max_frames)
-    throw DataError(concat_text(path, ": ", features.size(0), " frames are more than model.max_frames = ",
-                                model.max_frames, "; train a model with a larger value"));
-  const Tensor lengths = Tensor::full({1}, static_cast<double>(features.size(0)), DType::int64);
-  const Tensor batch = reshape(features, {1, features.size(0), features.size(1)});
-  return {task.metadata().phone_table.phones(
-              decode_labels(task.model().forward(batch, lengths, {}), beam).front()),
-          features.size(0),
-          {}};
-}
 
 // Transcribes a stream. If `print` is true, prints each phone when it begins. Otherwise, adds each phone to
 // `partials`.
@@ -55,7 +38,7 @@ Recognition transcribe_stream(const SpeechTask& task, StreamDecoder& stream, Fea
            stream.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1)))) {
         const std::string& phone = task.metadata().phone_table.names()[static_cast<size_t>(label)];
         const double seconds = static_cast<double>(stream.frame_count()) * kFrameSeconds;
-        result.phones.push_back(phone);
+        result.transcript.phones.push_back(phone);
         if (print) {
           char time[32];
           std::snprintf(time, sizeof time, "%8.2f s  ", seconds);
@@ -64,7 +47,7 @@ Recognition transcribe_stream(const SpeechTask& task, StreamDecoder& stream, Fea
           result.partials.push_back(Report().add("seconds", seconds).add("phone", phone));
         }
       }
-  result.frames = stream.frame_count();
+  result.transcript.frame_count = stream.frame_count();
   return result;
 }
 
@@ -129,16 +112,19 @@ int run_transcribe(const Arguments& arguments) {
       const auto start = std::chrono::steady_clock::now();
       if (!line->common_options.json && streams) print_text(escape_line(path) + "\n");
       const Recognition heard =
-          !streams ? transcribe(task, path, beam)
+          !streams ? Recognition{transcribe(task, path, beam), {}}
           : path == kStandardInput
               ? transcribe_stream(task, *stream, {task.config(), task.metadata(), AudioPipe{.is_raw = raw}},
                                   !line->common_options.json)
               : transcribe_stream(task, *stream, {task.config(), task.metadata(), path},
                                   !line->common_options.json);
       const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      row.add("phones", heard.phones).add("frames", heard.frames).add("seconds", took);
+      row.add("phones", heard.transcript.phones)
+          .add("frames", heard.transcript.frame_count)
+          .add("seconds", took);
       if (streams) row.add("restarts", stream->restart_count()).add("partials", heard.partials);
-      if (!line->common_options.json) print_text(escape_line(path) + "\t" + join_words(heard.phones) + "\n");
+      if (!line->common_options.json)
+        print_text(escape_line(path) + "\t" + join_words(heard.transcript.phones) + "\n");
     } catch (const DataError& error) {
       fail(error.what());
     } catch (const ShapeError& error) {

@@ -134,19 +134,24 @@ void Trainer::report_step(const StepResult& step) {
                           {"seconds", state_.training_seconds},
                           {"memory_bytes", get_device_allocator(device_).stats().peak_bytes}};
   record.insert(record.end(), rest.begin(), rest.end());
-  run_log_->write(record);
+  write_record(record);
   interval_processed_unit_count_ = 0;
   interval_seconds_ = 0;
+}
+
+void Trainer::write_record(const MetricRecord& record) {
+  run_log_->write(record);
+  if (options_.on_record && communicator_->is_first()) options_.on_record(record);
 }
 
 void Trainer::report_epoch() {
   if (!task_->reports_epochs() || !is_epoch_due(1)) return;
   const TrainingState::EpochTimes finished = epoch_time_accumulator_.finish_epoch();
-  run_log_->write({{"step", state_.step},
-                   {"split", "epoch"},
-                   {"epoch", task_->batches().count_complete_epochs(state_.step * config_.train.accumulate)},
-                   {"seconds_per_epoch", finished.seconds},
-                   {"cpu_seconds_per_epoch", finished.cpu_seconds}});
+  write_record({{"step", state_.step},
+                {"split", "epoch"},
+                {"epoch", task_->batches().count_complete_epochs(state_.step * config_.train.accumulate)},
+                {"seconds_per_epoch", finished.seconds},
+                {"cpu_seconds_per_epoch", finished.cpu_seconds}});
 }
 
 // Evaluates the moving average of the weights or, if there is no average, the weights. Returns false if a
@@ -177,7 +182,7 @@ bool Trainer::evaluate(const StopSignalScope& signals) {
   schedule_->observe_loss(e.selection_metric);
   MetricRecord record{{"step", state_.step}, {"split", e.split}};
   record.insert(record.end(), e.metrics.begin(), e.metrics.end());
-  run_log_->write(record);
+  write_record(record);
   run_log_->print_message(concat_text("step ", state_.step, ": ", e.split, " ", e.summary, " (",
                                       e.example_count, " examples, ", format_duration(e.seconds), ")"));
   return true;

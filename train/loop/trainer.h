@@ -35,6 +35,9 @@ struct TrainerOptions {
   ProcessGroup processes = {};  // the processes that train together
   // Seconds after which a message says that an evaluation is still running.
   double evaluation_message_delay_seconds = 10;
+  // Called on process 0 with each record that the run adds to metrics.jsonl. If the function throws, run()
+  // ends with the exception.
+  std::function<void(const MetricRecord&)> on_record = {};
 };
 
 struct TrainResult {
@@ -98,6 +101,7 @@ class Trainer {
   void train_step(const StopSignalScope& signals);
   void report_step(const StepResult& step);
   void report_epoch();
+  void write_record(const MetricRecord& record);
   // Saves a checkpoint if one is due after the current step, and evaluates if an evaluation is due. The
   // checkpoint comes first, so that a signal or a crash during the evaluation loses no step. Returns false if
   // a signal interrupted the evaluation.

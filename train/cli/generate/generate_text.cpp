@@ -128,10 +128,7 @@ int64_t compute_window_limit(const AutoregressiveTask& task, bool recompute) {
 int64_t parse_window(const AutoregressiveTask& task, bool recompute, const CommandLine& line) {
   const AutoregressiveModelOptions& model = task.model().options();
   const auto window = line.options.get<int64_t>("window");
-  if (window == 0)
-    return model.position_limit() == INT64_MAX && !task.model().encoder.make_segment_memory(1)
-               ? model.max_length
-               : 0;
+  if (window == 0) return get_default_window(task.model());
   if (window > compute_window_limit(task, recompute))
     throw ConfigError(
         concat_text("--window ", window, ": expected at most data.sequence_length = ", model.max_length,

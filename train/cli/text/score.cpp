@@ -18,43 +18,17 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kMaxLineBytes = size_t{1} << 24;
-
-std::vector<int64_t> encode_line(const Tokenizer& tokenizer, std::string_view line,
-                                 const std::string& location) {
-  try {
-    const auto tokens = tokenizer.encode(line);
-    return {tokens.begin(), tokens.end()};
-  } catch (const EncodingError& error) {
-    throw DataError(concat_text(location, ", byte ", error.offset, ": ", describe_encoding_error(error)));
-  }
-}
-
-// Returns the tokens of a line end, or an empty list if the vocabulary has no line end.
-std::vector<int64_t> encode_line_end(const Tokenizer& tokenizer) {
-  try {
-    return encode_line(tokenizer, "\n", "line end");
-  } catch (const DataError&) {
-    return {};
-  }
-}
-
 // A scorer of the lines of a text. Each line is scored independently of the other lines.
 class LineScorer {
  public:
   LineScorer(const AutoregressiveTask& task, std::string name, bool json)
-      : task_(task), name_(std::move(name)), json_(json), end_(encode_line_end(*task.tokenizer())) {}
+      : task_(task), name_(std::move(name)), json_(json) {}
 
   void add(std::string_view line) {
-    const std::string location = concat_text(name_, ":", ++number_);
-    if (line.size() > kMaxLineBytes)
-      throw DataError(concat_text(location, ": the line has ", line.size(), " bytes, expected at most ",
-                                  kMaxLineBytes, "; divide the line"));
-    const std::string text = std::string(line) + (end_.empty() ? "" : "\n");
-    std::vector<int64_t> tokens = end_;
-    const auto own = encode_line(*task_.tokenizer(), text, location);
-    tokens.insert(tokens.end(), own.begin(), own.end());
-    print(score_tokens(tokens, std::max<size_t>(end_.size(), 1)), line);
+    const TextScore score =
+        score_line(task_.model(), *task_.tokenizer(), line, concat_text(name_, ":", ++number_));
+    total_.add(score);
+    print(score, line);
   }
 
   Report report() const {
@@ -71,19 +45,6 @@ class LineScorer {
 
  private:
   static double bits(const TextScore& score) { return score.nats / std::numbers::ln2; }
-
-  // Returns the score of the tokens from `first` on, and adds it to the total.
-  TextScore score_tokens(const std::vector<int64_t>& tokens, size_t first) {
-    TextScore score;
-    const std::vector<double> nats =
-        tokens.size() > 1 ? compute_token_losses(task_.model(), tokens) : std::vector<double>();
-    for (TextScore* sum : {&score, &total_})
-      for (size_t i = first; i < tokens.size(); ++i) {
-        sum->nats += nats[i - 1];
-        sum->add_token(*task_.tokenizer(), tokens[i]);
-      }
-    return score;
-  }
 
   void print(const TextScore& score, std::string_view line) {
     if (json_) {
@@ -102,7 +63,6 @@ class LineScorer {
   const AutoregressiveTask& task_;
   std::string name_;
   bool json_;
-  std::vector<int64_t> end_;
   int64_t number_ = 0;
   TextScore total_;
   std::vector<Report> rows_;

@@ -12,6 +12,7 @@
 #include "ops/reduce.h"
 #include "ops/softmax.h"
 #include "ops/view.h"
+#include "train/build.h"
 
 namespace tapeformer {
 namespace {
@@ -35,6 +36,17 @@ std::vector<double> compute_window_nats(const AutoregressiveModel& model, std::s
   return nats;
 }
 
+constexpr size_t kMaxLineBytes = size_t{1} << 24;
+
+// Returns the tokens of a line end, or an empty list if the vocabulary has no line end.
+std::vector<int64_t> encode_line_end(const Tokenizer& tokenizer) {
+  try {
+    return encode_text(tokenizer, "\n", "line end");
+  } catch (const DataError&) {
+    return {};
+  }
+}
+
 // Throws ConfigError if the model cannot process `tokens` tokens with a recurrent state of constant size.
 void check_carried(const AutoregressiveModel& model, int64_t tokens) {
   const auto& attention = model.options().encoder.attention;
@@ -54,6 +66,35 @@ void check_carried(const AutoregressiveModel& model, int64_t tokens) {
 }
 
 }  // namespace
+
+std::vector<int64_t> encode_text(const Tokenizer& tokenizer, std::string_view text,
+                                 const std::string& location) {
+  try {
+    const auto tokens = tokenizer.encode(text);
+    return {tokens.begin(), tokens.end()};
+  } catch (const EncodingError& error) {
+    throw DataError(concat_text(location, ", byte ", error.offset, ": ", describe_encoding_error(error)));
+  }
+}
+
+TextScore score_line(const AutoregressiveModel& model, const Tokenizer& tokenizer, std::string_view line,
+                     const std::string& location) {
+  if (line.size() > kMaxLineBytes)
+    throw DataError(concat_text(location, ": the line has ", line.size(), " bytes, expected at most ",
+                                kMaxLineBytes, "; divide the line"));
+  std::vector<int64_t> tokens = encode_line_end(tokenizer);
+  const size_t context = tokens.size();
+  const auto own = encode_text(tokenizer, std::string(line) + (context == 0 ? "" : "\n"), location);
+  tokens.insert(tokens.end(), own.begin(), own.end());
+  TextScore score;
+  if (tokens.size() <= 1) return score;
+  const std::vector<double> nats = compute_token_losses(model, tokens);
+  for (size_t i = std::max<size_t>(context, 1); i < tokens.size(); ++i) {
+    score.nats += nats[i - 1];
+    score.add_token(tokenizer, tokens[i]);
+  }
+  return score;
+}
 
 std::string prepare_text(std::string text, const std::string& name, const Tokenizer& tokenizer) {
   const TextEncoding encoding = detect_text_encoding(text);

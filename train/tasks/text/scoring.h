@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/text/text_dataset.h"
@@ -21,6 +22,17 @@ std::string prepare_text(std::string text, const std::string& name, const Tokeni
 // max_length tokens. Each window repeats the second half of the previous window as context. A model with a
 // segment memory reads consecutive segments of max_length tokens instead.
 std::vector<double> compute_token_losses(const AutoregressiveModel& model, std::span<const int64_t> tokens);
+
+// Returns the tokens of a text. The errors of characters that the tokenizer lacks are DataErrors, which begin
+// with `location` and the position of the character.
+std::vector<int64_t> encode_text(const Tokenizer& tokenizer, std::string_view text,
+                                 const std::string& location);
+
+// Scores a line independently of other lines: the model reads a line end as context, and predicts the line
+// and its end. If the vocabulary lacks line ends, the first token of the line is not predicted. Throws
+// DataError, which begins with `location`, for a line that is too long or cannot be encoded.
+TextScore score_line(const AutoregressiveModel& model, const Tokenizer& tokenizer, std::string_view line,
+                     const std::string& location);
 
 // Evaluates a split with the recurrent form of the model, which reads the tokens one after another, without
 // windows. Divides the split into `stream_count` equal parts that run as a batch, each from an empty state.

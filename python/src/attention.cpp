@@ -1,0 +1,209 @@
+// The forward and backward passes of attention as Python functions of torch tensors. The caller allocates the
+// results. tapeformer/torch.py documents the arguments.
+#include <nanobind/stl/string.h>
+
+#include <string>
+
+#include "ops/gated_linear_attention.h"
+#include "ops/linear_attention.h"
+#include "ops/lsh_attention.h"
+#include "ops/softmax_attention.h"
+#include "python/src/tensor_access.h"
+
+namespace tapeformer::python {
+namespace {
+
+using Object = nb::handle;
+
+AttentionResult read_result(Object out, Object statistics) {
+  return {read_tensor(out, "out"), read_tensor(statistics, "statistics")};
+}
+
+struct SoftmaxArguments {
+  OptionalObject lengths;
+  bool causal = false;
+  double scale = 0, dropout = 0;
+  uint64_t seed = 0;
+  int64_t block = 1, before = KeyWindow::kUnlimited, after = KeyWindow::kUnlimited;
+
+  SoftmaxAttentionOptions read() const {
+    SoftmaxAttentionOptions options{.causal = causal, .key_lengths = read_tensor(lengths, "lengths")};
+    options.scale = scale;
+    options.dropout = dropout;
+    options.dropout_stream = RandomStream(seed, "dropout");
+    options.pattern.window = {.block_size = block, .before = before, .after = after};
+    return options;
+  }
+};
+
+void softmax_forward(int threads, Object q, Object k, Object v, const OptionalObject& lengths, bool causal,
+                     double scale, double dropout, uint64_t seed, int64_t block, int64_t before,
+                     int64_t after, Object out, Object statistics) {
+  const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
+  const SoftmaxAttentionOptions options =
+      SoftmaxArguments{lengths, causal, scale, dropout, seed, block, before, after}.read();
+  const AttentionResult result = read_result(out, statistics);
+  const nb::gil_scoped_release release;
+  use_threads(threads);
+  softmax_attention_forward_into(tq, tk, tv, options, result);
+}
+
+void softmax_backward(int threads, Object q, Object k, Object v, const OptionalObject& lengths, bool causal,
+                      double scale, double dropout, uint64_t seed, int64_t block, int64_t before,
+                      int64_t after, Object out, Object statistics, const OptionalObject& gradient, Object gq,
+                      Object gk, Object gv) {
+  const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
+  const SoftmaxAttentionOptions options =
+      SoftmaxArguments{lengths, causal, scale, dropout, seed, block, before, after}.read();
+  const AttentionResult result = read_result(out, statistics);
+  const Tensor g = read_tensor(gradient, "gradient");
+  const Gradients gradients{read_tensor(gq, "gq"), read_tensor(gk, "gk"), read_tensor(gv, "gv")};
+  const nb::gil_scoped_release release;
+  use_threads(threads);
+  softmax_attention_backward_into(tq, tk, tv, options, result, g, gradients);
+}
+
+LinearAttentionOptions read_linear_options(const OptionalObject& lengths, bool causal, int feature_map,
+                                           double eps) {
+  return {.causal = causal,
+          .key_lengths = read_tensor(lengths, "lengths"),
+          .feature_map = static_cast<FeatureMap>(feature_map),
+          .eps = eps,
+          .normalized = static_cast<FeatureMap>(feature_map) != FeatureMap::identity};
+}
+
+void linear_forward(int threads, Object q, Object k, Object v, const OptionalObject& lengths, bool causal,
+                    int feature_map, double eps, Object out, Object statistics) {
+  const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
+  const LinearAttentionOptions options = read_linear_options(lengths, causal, feature_map, eps);
+  const AttentionResult result = read_result(out, statistics);
+  const nb::gil_scoped_release release;
+  use_threads(threads);
+  linear_attention_forward_into(tq, tk, tv, options, result);
+}
+
+void linear_backward(int threads, Object q, Object k, Object v, const OptionalObject& lengths, bool causal,
+                     int feature_map, double eps, Object out, Object statistics,
+                     const OptionalObject& gradient, Object gq, Object gk, Object gv) {
+  const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
+  const LinearAttentionOptions options = read_linear_options(lengths, causal, feature_map, eps);
+  const AttentionResult result = read_result(out, statistics);
+  const Tensor g = read_tensor(gradient, "gradient");
+  const Gradients gradients{read_tensor(gq, "gq"), read_tensor(gk, "gk"), read_tensor(gv, "gv")};
+  const nb::gil_scoped_release release;
+  use_threads(threads);
+  linear_attention_backward_into(tq, tk, tv, options, result, g, gradients);
+}
+
+// Options of LSH attention that stay the same between calls, so that a call need not convert them.
+struct LshSettings {
+  LshOptions options;
+
+  LshSettings(const std::string& preset, int64_t rounds, int64_t chunk_length, int64_t buckets) {
+    options = make_lsh_preset(preset);
+    if (rounds > 0) options.rounds = rounds;
+    if (chunk_length > 0) options.chunk_length = chunk_length;
+    if (buckets >= 0) options.buckets = buckets;
+    options.allow_any_length = true;
+  }
+  bool has_mean() const { return options.combine == LshOptions::Combine::mean; }
+  LshOptions read(const OptionalObject& lengths, bool causal, double dropout, uint64_t seed) const {
+    LshOptions result = options;
+    result.key_lengths = read_tensor(lengths, "lengths");
+    result.causal = causal;
+    result.dropout = dropout;
+    result.dropout_stream = RandomStream(seed, "dropout");
+    return result;
+  }
+};
+
+void lsh_forward(int threads, const LshSettings& settings, Object q, Object v, const OptionalObject& lengths,
+                 bool causal, double dropout, uint64_t seed, Object buckets, Object out, Object statistics) {
+  const Tensor tq = read_tensor(q, "q"), tv = read_tensor(v, "v"), ids = read_tensor(buckets, "buckets");
+  const LshOptions options = settings.read(lengths, causal, dropout, seed);
+  const AttentionResult result = read_result(out, statistics);
+  const nb::gil_scoped_release release;
+  use_threads(threads);
+  ids.copy_from(compute_lsh_buckets(tq, options, RandomStream(seed, "hash")));
+  lsh_attention_forward_into(tq, tv, ids, options, result);
+}
+
+void lsh_backward(int threads, const LshSettings& settings, Object q, Object v, const OptionalObject& lengths,
+                  bool causal, double dropout, uint64_t seed, Object buckets, Object out, Object statistics,
+                  const OptionalObject& gradient, Object gq, Object gv) {
+  const Tensor tq = read_tensor(q, "q"), tv = read_tensor(v, "v"), ids = read_tensor(buckets, "buckets");
+  const LshOptions options = settings.read(lengths, causal, dropout, seed);
+  const AttentionResult result = read_result(out, statistics);
+  const Tensor g = read_tensor(gradient, "gradient");
+  const Gradients gradients{read_tensor(gq, "gq"), read_tensor(gv, "gv")};
+  const nb::gil_scoped_release release;
+  use_threads(threads);
+  lsh_attention_backward_into(tq, tv, ids, options, result, g, gradients);
+}
+
+struct GatedArguments {
+  OptionalObject log_decay, erase, beta, initial_state, lengths;
+  bool reverse = false;
+
+  GatedLinearAttentionOptions read() const {
+    return {.log_decay = read_tensor(log_decay, "log_decay"),
+            .erase = read_tensor(erase, "erase"),
+            .beta = read_tensor(beta, "beta"),
+            .initial_state = read_tensor(initial_state, "initial_state"),
+            .lengths = read_tensor(lengths, "lengths"),
+            .reverse = reverse};
+  }
+};
+
+void gated_forward(int threads, Object q, Object k, Object v, const OptionalObject& log_decay,
+                   const OptionalObject& erase, const OptionalObject& beta,
+                   const OptionalObject& initial_state, const OptionalObject& lengths, bool reverse,
+                   Object out, Object final_state, const OptionalObject& written) {
+  const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
+  const GatedLinearAttentionOptions options =
+      GatedArguments{log_decay, erase, beta, initial_state, lengths, reverse}.read();
+  const GatedAttentionResult result{read_tensor(out, "out"), read_tensor(final_state, "final_state"),
+                                    read_tensor(written, "written")};
+  const nb::gil_scoped_release release;
+  use_threads(threads);
+  gated_linear_attention_forward_into(tq, tk, tv, options, result);
+}
+
+void gated_backward(int threads, Object q, Object k, Object v, const OptionalObject& log_decay,
+                    const OptionalObject& erase, const OptionalObject& beta,
+                    const OptionalObject& initial_state, const OptionalObject& lengths, bool reverse,
+                    const OptionalObject& written, const OptionalObject& gradient,
+                    const OptionalObject& state_gradient, nb::list targets) {
+  const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
+  const GatedLinearAttentionOptions options =
+      GatedArguments{log_decay, erase, beta, initial_state, lengths, reverse}.read();
+  const Tensor stored = read_tensor(written, "written"), g = read_tensor(gradient, "gradient"),
+               gstate = read_tensor(state_gradient, "state_gradient");
+  Gradients gradients;
+  for (const Object target : targets) gradients.push_back(read_tensor(target, "gradient"));
+  const nb::gil_scoped_release release;
+  use_threads(threads);
+  gated_linear_attention_backward_into(tq, tk, tv, options, stored, g, gstate, gradients);
+}
+
+}  // namespace
+
+void bind_attention(nb::module_& m) {
+  m.def("register_torch_dtypes", &register_torch_dtypes);
+  m.def("softmax_forward", &softmax_forward);
+  m.def("softmax_backward", &softmax_backward);
+  m.def("linear_forward", &linear_forward);
+  m.def("linear_backward", &linear_backward);
+  nb::class_<LshSettings>(m, "LshSettings")
+      .def(nb::init<const std::string&, int64_t, int64_t, int64_t>())
+      .def_prop_ro("has_mean", &LshSettings::has_mean)
+      .def_prop_ro("rounds", [](const LshSettings& s) { return s.options.rounds; })
+      .def_prop_ro("chunk_length", [](const LshSettings& s) { return s.options.chunk_length; })
+      .def_prop_ro("buckets", [](const LshSettings& s) { return s.options.buckets; });
+  m.def("lsh_forward", &lsh_forward);
+  m.def("lsh_backward", &lsh_backward);
+  m.def("gated_forward", &gated_forward);
+  m.def("gated_backward", &gated_backward);
+}
+
+}  // namespace tapeformer::python

@@ -1,0 +1,119 @@
+#include "python/src/tensor_access.h"
+
+#include <pthread.h>
+
+#include <array>
+#include <atomic>
+#include <string>
+
+#include "core/threads/threads.h"
+
+namespace tapeformer::python {
+namespace {
+
+struct TorchDType {
+  PyObject* object = nullptr;
+  DType dtype = DType::float32;
+};
+
+constexpr std::array<std::pair<const char*, DType>, 5> kDTypes{{{"float32", DType::float32},
+                                                                {"float64", DType::float64},
+                                                                {"bfloat16", DType::bfloat16},
+                                                                {"int64", DType::int64},
+                                                                {"int32", DType::int32}}};
+std::array<TorchDType, kDTypes.size()> torch_dtypes;
+
+std::atomic<bool> is_forked = false;
+
+// The names of the attributes of a torch tensor, as interned strings.
+struct AttributeNames {
+  PyObject* const data_ptr = PyUnicode_InternFromString("data_ptr");
+  PyObject* const stride = PyUnicode_InternFromString("stride");
+  PyObject* const shape = PyUnicode_InternFromString("shape");
+  PyObject* const dtype = PyUnicode_InternFromString("dtype");
+  PyObject* const is_cpu = PyUnicode_InternFromString("is_cpu");
+};
+
+const AttributeNames& names() {
+  static const auto* const result = new AttributeNames;
+  return *result;
+}
+
+nb::object get_attribute(nb::handle x, PyObject* name) {
+  PyObject* const value = PyObject_GetAttr(x.ptr(), name);
+  if (!value) throw nb::python_error();
+  return nb::steal(value);
+}
+
+nb::object call_method(nb::handle x, PyObject* name) {
+  PyObject* const value = PyObject_CallMethodNoArgs(x.ptr(), name);
+  if (!value) throw nb::python_error();
+  return nb::steal(value);
+}
+
+DType read_dtype(nb::handle x, const char* name) {
+  const nb::object dtype = get_attribute(x, names().dtype);
+  for (const TorchDType& known : torch_dtypes)
+    if (known.object == dtype.ptr()) return known.dtype;
+  const std::string message = std::string(name) + " is " + nb::str(dtype).c_str() +
+                              "; supported are torch.float32, torch.float64 and torch.bfloat16, and integers "
+                              "where the function says so";
+  throw nb::type_error(message.c_str());
+}
+
+Shape read_sizes(const nb::object& tuple, const char* name) {
+  const Py_ssize_t rank = PyTuple_Check(tuple.ptr()) ? PyTuple_GET_SIZE(tuple.ptr()) : -1;
+  check(rank >= 0 && rank <= Shape::kMaxRank, name, "expected at most ", Shape::kMaxRank, " dimensions, not ",
+        rank);
+  Shape sizes;
+  for (Py_ssize_t i = 0; i < rank; ++i) {
+    const long long size = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple.ptr(), i));
+    if (size == -1 && PyErr_Occurred()) throw nb::python_error();
+    sizes.append(size);
+  }
+  return sizes;
+}
+
+}  // namespace
+
+void register_torch_dtypes(nb::dict dtypes) {
+  for (size_t i = 0; i < kDTypes.size(); ++i) {
+    nb::object object = dtypes[kDTypes[i].first];
+    torch_dtypes[i] = {object.release().ptr(), kDTypes[i].second};
+  }
+}
+
+Tensor read_tensor(nb::handle x, const char* name) {
+  if (x.is_none()) return {};
+  PyObject* const is_cpu = PyObject_GetAttr(x.ptr(), names().is_cpu);
+  if (!is_cpu) {
+    PyErr_Clear();
+    const std::string message =
+        std::string(name) + " must be a torch.Tensor, not " + nb::str(x.type()).c_str();
+    throw nb::type_error(message.c_str());
+  }
+  const bool is_on_cpu = nb::steal(is_cpu).ptr() == Py_True;
+  const DType dtype = read_dtype(x, name);
+  check(is_on_cpu, name, "expected a tensor on the CPU, which is the device of this build, not on ",
+        nb::str(nb::getattr(x, "device")).c_str());
+  const Shape shape = read_sizes(get_attribute(x, names().shape), name);
+  const Shape strides = read_sizes(call_method(x, names().stride), name);
+  void* const data = PyLong_AsVoidPtr(call_method(x, names().data_ptr).ptr());
+  if (!data && PyErr_Occurred()) throw nb::python_error();
+  return Tensor::borrow(data, shape, strides, dtype);
+}
+
+void use_threads(int count) {
+  static const bool registered = [] {
+    pthread_atfork(nullptr, nullptr, [] { is_forked = true; });
+    return true;
+  }();
+  static_cast<void>(registered);
+  const int allowed = is_forked ? 1 : count;
+  thread_local int current = 0;
+  if (current == allowed && get_thread_count() == allowed) return;
+  set_thread_count(allowed);
+  current = allowed;
+}
+
+}  // namespace tapeformer::python

@@ -1,0 +1,42 @@
+"""Tapeformer: attention for PyTorch, and models that the program tapeformer trains.
+
+load() returns a trained model, and train() trains one; their arrays are NumPy arrays. tapeformer.torch has
+attention as functions and modules of PyTorch. It needs PyTorch and is imported separately.
+"""
+
+from ._core import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    DeviceError,
+    DivergenceError,
+    OutOfMemoryError,
+    ShapeError,
+)
+from ._core import version as __version__
+from ._model import Model, load
+from ._training import Config, read_metrics, train
+
+for _error in (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    DeviceError,
+    DivergenceError,
+    OutOfMemoryError,
+    ShapeError,
+):
+    _error.__module__ = "tapeformer"
+
+
+def set_log_level(level: str) -> None:
+    """Sets the lowest level of messages on standard error: "debug", "info", "warning" (default) or "error"."""
+    from . import _core
+
+    levels = ["debug", "info", "warning", "error"]
+    if level not in levels:
+        raise ValueError(f"level must be one of {', '.join(levels)}, not {level!r}")
+    _core.set_log_level(levels.index(level))
+
+
+__all__ = [name for name in dir() if not name.startswith("_")]

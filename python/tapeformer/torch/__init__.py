@@ -1,0 +1,37 @@
+"""Attention for PyTorch on the CPU.
+
+The functions take tensors (batch, length, heads, dim) of float32, float64 or bfloat16 without copying them, and
+are differentiable. They run in parallel on torch.get_num_threads() threads without the GIL. torch.compile
+treats them as opaque operators. With torch.autocast("cpu", torch.bfloat16), float32 queries, keys and values
+are cast to bfloat16; decays and states stay float32. Wrong shapes raise ValueError, and wrong dtypes TypeError.
+"""
+
+from ._functions import (
+    gated_linear_attention,
+    linear_attention,
+    local_attention,
+    lsh_attention,
+    softmax_attention,
+)
+from ._modules import (
+    AttentionLayer,
+    CausalLinearAttention,
+    FullAttention,
+    FullMask,
+    LengthMask,
+    LinearAttention,
+    LocalAttention,
+    RecurrentFullAttention,
+    RecurrentLinearAttention,
+    ReformerAttention,
+    TriangularCausalMask,
+)
+from ._recurrent import (
+    KeyValueState,
+    LinearState,
+    gated_linear_attention_step,
+    linear_attention_step,
+    softmax_attention_step,
+)
+
+__all__ = [name for name in dir() if not name.startswith("_")]

@@ -1,0 +1,232 @@
+"""Attention as differentiable functions of torch tensors."""
+
+from typing import Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from . import _ops
+
+
+def softmax_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    lengths: Optional[Tensor] = None,
+    scale: Optional[float] = None,
+    dropout_p: float = 0.0,
+) -> Tensor:
+    """Computes softmax attention with memory that is linear in the lengths.
+
+    Args:
+        q: Queries (batch, query_length, heads, dim).
+        k: Keys (batch, key_length, heads, dim).
+        v: Values (batch, key_length, heads, value_dim).
+        causal: Query i attends to the keys 0 to i + key_length - query_length.
+        lengths: Numbers of valid keys (batch,). Later keys are masked.
+        scale: Multiplier of q . k; by default 1 / sqrt(dim).
+        dropout_p: Probability of setting an attention probability to zero.
+
+    Returns:
+        A contiguous tensor (batch, query_length, heads, value_dim). If all keys of a query are masked, the
+        result for the query is 0.
+    """
+    return _attend(q, k, v, causal, lengths, scale, dropout_p, 1, _ops.UNLIMITED, _ops.UNLIMITED)
+
+
+def local_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    window: int = 256,
+    causal: bool = False,
+    lengths: Optional[Tensor] = None,
+    scale: Optional[float] = None,
+    dropout_p: float = 0.0,
+    form: str = "sliding",
+    blocks_back: int = 1,
+) -> Tensor:
+    """Computes softmax attention to the keys in a window; the time is linear in the length.
+
+    Args:
+        q, k, v, causal, lengths, scale, dropout_p: See softmax_attention(). Queries and keys have equal
+            lengths.
+        window: Number of tokens in a sliding window, or in a block.
+        form: "sliding": a token attends to itself, to the `window` - 1 tokens before it and, without `causal`,
+            to the `window` - 1 tokens after it. "blocks": a token attends to its block of `window` tokens and
+            to `blocks_back` earlier blocks.
+        blocks_back: Number of earlier blocks, for form="blocks".
+    """
+    if window < 1:
+        raise ValueError(f"local_attention: window must be at least 1, not {window}")
+    if form == "sliding":
+        block, before, after = 1, window - 1, window - 1
+    elif form == "blocks":
+        block, before, after = window, blocks_back * window, 0
+    else:
+        raise ValueError(f'local_attention: form must be "sliding" or "blocks", not {form!r}')
+    return _attend(q, k, v, causal, lengths, scale, dropout_p, block, before, after)
+
+
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    lengths: Optional[Tensor] = None,
+    feature_map: str = "elu_plus_one",
+    eps: float = 1e-6,
+) -> Tensor:
+    """Computes linear attention (Katharopoulos et al. 2020).
+
+    out_i = sum_j (phi(q_i) . phi(k_j)) v_j / (sum_j phi(q_i) . phi(k_j) + eps), where j runs over all keys, or
+    over j <= i if `causal` is true.
+
+    Args:
+        q: Queries (batch, query_length, heads, dim).
+        k: Keys (batch, key_length, heads, dim).
+        v: Values (batch, key_length, heads, value_dim).
+        causal: Requires equal lengths of queries and keys.
+        lengths: Numbers of valid keys (batch,). Later keys are masked.
+        feature_map: phi: "elu_plus_one", "relu", "squared_relu" or "exponential".
+        eps: Added to the denominators.
+
+    Returns:
+        A contiguous tensor (batch, query_length, heads, value_dim).
+    """
+    q, k, v = _prepare("linear_attention", q, k, v)
+    return _ops.linear(q, k, v, _prepare_lengths(lengths), bool(causal), find_feature_map(feature_map), float(eps))
+
+
+def lsh_attention(
+    q: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    lengths: Optional[Tensor] = None,
+    preset: str = "reformer",
+    rounds: Optional[int] = None,
+    chunk_length: Optional[int] = None,
+    buckets: Optional[int] = None,
+    dropout_p: float = 0.0,
+    seed: Optional[int] = None,
+) -> Tensor:
+    """Computes LSH attention (Kitaev et al. 2020), in which queries also serve as keys.
+
+    Args:
+        q: Queries (batch, length, heads, dim).
+        v: Values (batch, length, heads, value_dim).
+        causal: Queries do not attend to later positions.
+        lengths: Numbers of valid positions (batch,). Results beyond them are 0.
+        preset: "reformer" (the equations of the paper), "trax" or "fast_transformers".
+        rounds: Number of rounds of hashing; by default 4.
+        chunk_length: Number of positions in a chunk; by default 64, or 32 for "fast_transformers". Sequences
+            up to this length use exact attention.
+        buckets: Number of buckets, which is even. 0, the default except for "fast_transformers", stands for
+            2 length / chunk_length.
+        dropout_p: Probability of setting an attention weight to zero.
+        seed: Selects the random hash and the dropout mask; by default drawn from torch's generator.
+
+    Returns:
+        A contiguous tensor (batch, length, heads, value_dim). The gradient treats the buckets as constants.
+    """
+    q, v = _prepare("lsh_attention", q, v)
+    if seed is None:
+        drawn = _draw_seed()
+    else:
+        drawn = torch.tensor(seed, dtype=torch.int64)
+    return _ops.lsh(
+        q, v, _prepare_lengths(lengths), drawn, bool(causal), float(dropout_p), preset, rounds or 0,
+        chunk_length or 0, -1 if buckets is None else buckets,
+    )  # fmt: skip
+
+
+def gated_linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    log_decay: Optional[Tensor] = None,
+    erase: Optional[Tensor] = None,
+    beta: Optional[Tensor] = None,
+    initial_state: Optional[Tensor] = None,
+    lengths: Optional[Tensor] = None,
+    reverse: bool = False,
+) -> Tuple[Tensor, Tensor]:
+    """Computes linear attention that forgets: RetNet, Mamba-2, GLA, DeltaNet, Gated DeltaNet and KDA.
+
+    For each head, token t updates a state S (dim, value_dim) and reads it:
+    S_t = (I - beta_t k_t e_t^T) Diag(exp(g_t)) S_{t-1} + beta_t k_t v_t^T and out_t = S_t^T q_t.
+    `q` contains the scale, such as 1 / sqrt(dim).
+
+    Args:
+        q: Queries (batch, length, heads, dim).
+        k: Keys (batch, length, heads, dim).
+        v: Values (batch, length, heads, value_dim).
+        log_decay: g, at most 0: (batch, length, heads), (batch, length, heads, dim), or (heads,). By default 0.
+        erase: e, (batch, length, heads, dim); pass `k` for the delta rule. By default 0.
+        beta: (batch, length, heads), by default 1.
+        initial_state: S before the first token, (batch, heads, dim, value_dim); by default 0.
+        lengths: Numbers of valid tokens (batch,). Later tokens do not change the state; their results are 0.
+        reverse: Processes the tokens from the last valid token to the first.
+
+    Returns:
+        The results (batch, length, heads, value_dim), and the final state (batch, heads, dim, value_dim).
+        For bfloat16 inputs, g, beta and states are float32. Gradients flow to all inputs from both results.
+    """
+    q, k, v, erase = _prepare("gated_linear_attention", q, k, v, erase)
+    dtype = torch.float32 if q.dtype == torch.bfloat16 else q.dtype
+    log_decay, beta, initial_state = (
+        x if x is None or x.dtype == dtype else x.to(dtype) for x in (log_decay, beta, initial_state)
+    )
+    if log_decay is not None and log_decay.dim() == 1:
+        log_decay = log_decay.expand(q.shape[:3])
+    if log_decay is not None and log_decay.dim() == 3:
+        log_decay = log_decay.unsqueeze(3)
+    return _ops.gated(
+        q, k, v, log_decay, erase, beta, initial_state, _prepare_lengths(lengths), bool(reverse)
+    )  # fmt: skip
+
+
+def find_feature_map(name: str) -> int:
+    if name not in _ops.FEATURE_MAPS:
+        raise ValueError(f"feature_map must be one of {', '.join(_ops.FEATURE_MAPS)}, not {name!r}")
+    return _ops.FEATURE_MAPS[name]
+
+
+def _attend(q, k, v, causal, lengths, scale, dropout_p, block, before, after):
+    q, k, v = _prepare("softmax_attention", q, k, v)
+    seed = _draw_seed() if dropout_p > 0 else None
+    return _ops.softmax(
+        q, k, v, _prepare_lengths(lengths), seed, bool(causal), float(scale or 0), float(dropout_p), block, before,
+        after,
+    )  # fmt: skip
+
+
+def _draw_seed() -> Tensor:
+    return torch.randint(1 << 62, (), dtype=torch.int64)
+
+
+def _prepare(op, *tensors):
+    """Checks what the allocation of results needs, and casts float32 tensors for autocast."""
+    for x in tensors:
+        if x is not None and x.dim() != 4:
+            shapes = ", ".join(str(tuple(x.shape)) for x in tensors if x is not None)
+            raise ValueError(f"{op}: expected tensors (batch, length, heads, dim), not {shapes}")
+    if torch.is_autocast_enabled("cpu"):
+        dtype = torch.get_autocast_dtype("cpu")
+        if dtype == torch.bfloat16:
+            return [x.to(dtype) if x is not None and x.dtype == torch.float32 else x for x in tensors]
+    return tensors
+
+
+def _prepare_lengths(lengths: Optional[Tensor]) -> Optional[Tensor]:
+    if lengths is None or lengths.dtype == torch.int64:
+        return lengths
+    if lengths.dtype.is_floating_point:
+        raise TypeError(f"lengths must be integers, not {lengths.dtype}")
+    return lengths.to(torch.int64)

@@ -1,0 +1,293 @@
+"""Registers attention as differentiable operators.
+
+An operator has a plain function for each pass. Three things call it: torch.autograd.Function in eager code,
+because it has the least overhead; a custom operator of torch.library in code that torch.compile or
+torch.export traces; and the function itself if no gradient is needed.
+"""
+
+from typing import Callable, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .. import _core
+
+_core.register_torch_dtypes(
+    {name: getattr(torch, name) for name in ("float32", "float64", "bfloat16", "int64", "int32")}
+)
+
+UNLIMITED = 1 << 40  # a window without a limit
+
+
+class Operator:
+    """An attention operator.
+
+    forward(*tensors, *constants) returns `result_count` results, and then tensors that only the backward pass
+    needs. backward(gradients, tensors, outputs, constants) returns one gradient, or None, for each of the
+    first `input_count` tensors. The rest of the `tensor_count` tensors are not differentiable.
+    """
+
+    def __init__(self, name, forward, fake, backward, tensor_count, input_count, result_count=1):
+        self.forward = forward
+        self.backward = backward
+        self.tensor_count = tensor_count
+        self.input_count = input_count
+        self.result_count = result_count
+        self.function = self._make_function(name)
+        self.custom = self._register(name, fake)
+
+    def __call__(self, *arguments):
+        """Returns the result, or a tuple of several results."""
+        inputs = arguments[: self.input_count]
+        if torch.compiler.is_compiling() or any(type(x) not in _PLAIN for x in inputs):
+            results = self.custom(*arguments)[: self.result_count]
+        elif torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
+            return self.function.apply(*arguments)
+        else:
+            results = self.forward(*arguments)[: self.result_count]
+        return results[0] if self.result_count == 1 else tuple(results)
+
+    def _make_function(self, name):
+        operator, count = self, self.tensor_count
+
+        def compute_gradients(ctx, *arguments):
+            saved, gradients = ctx.saved_tensors, arguments[: operator.result_count]
+            results = operator.backward(gradients, saved[:count], saved[count:], ctx.constants)
+            return (*results, *[None] * (count - len(results) + len(ctx.constants)))
+
+        class Function(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, *arguments):
+                outputs = operator.forward(*arguments)
+                ctx.save_for_backward(*arguments[:count], *outputs)
+                ctx.constants = arguments[count:]
+                return outputs[0] if operator.result_count == 1 else outputs[: operator.result_count]
+
+            @staticmethod
+            def backward(ctx, *gradients):
+                if torch.is_grad_enabled():  # with create_graph=True
+                    # The gradients depend on the saved tensors, so these are arguments, too.
+                    return once_differentiable(compute_gradients)(ctx, *gradients, *ctx.saved_tensors)
+                return compute_gradients(ctx, *gradients)
+
+        Function.__name__ = Function.__qualname__ = name
+        return Function
+
+    def _register(self, name, fake):
+        operator, count = self, self.tensor_count
+        custom = torch.library.custom_op(f"tapeformer::{name}", self.forward, mutates_args=())
+        custom.register_fake(fake)
+
+        # An operator of torch.library cannot return None, so it returns an empty tensor instead.
+        def run_backward(
+            gradients: List[Tensor], tensors: List[Optional[Tensor]], outputs: List[Tensor], constants: str
+        ) -> List[Tensor]:
+            results = operator.backward(gradients, tensors, outputs, _decode(constants))
+            return [tensors[0].new_empty(0) if x is None else x for x in results]
+
+        backward = torch.library.custom_op(f"tapeformer::{name}_backward", run_backward, mutates_args=())
+
+        @backward.register_fake
+        def _(gradients, tensors, outputs, constants):
+            return [
+                tensors[0].new_empty(0) if x is None else x.new_empty(x.shape)
+                for x in tensors[: operator.input_count]
+            ]
+
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs[:count], *output)
+            ctx.constants = _encode(inputs[count:])
+            ctx.constant_count = len(inputs) - count
+
+        def call_backward(ctx, *gradients):
+            saved = ctx.saved_tensors
+            results = backward(
+                list(gradients[: operator.result_count]), list(saved[:count]), list(saved[count:]), ctx.constants
+            )
+            results = [None if x is None else g for g, x in zip(results, saved)]
+            return (*results, *[None] * (count - len(results) + ctx.constant_count))
+
+        custom.register_autograd(call_backward, setup_context=setup_context)
+        return custom
+
+
+_PLAIN = (Tensor, torch.nn.Parameter, type(None))
+
+
+def _encode(constants: Sequence) -> str:
+    return ",".join(f"{type(x).__name__}:{x!r}" if not isinstance(x, str) else f"str:{x}" for x in constants)
+
+
+def _decode(text: str) -> list:
+    read: dict = {"bool": lambda x: x == "True", "int": int, "float": float, "str": str}
+    return [read[kind](value) for kind, _, value in (x.partition(":") for x in text.split(","))]
+
+
+def _statistics_dtype(x: Tensor) -> torch.dtype:
+    return torch.float32 if x.dtype == torch.bfloat16 else x.dtype
+
+
+def _seed(seed: Optional[Tensor]) -> int:
+    return 0 if seed is None else int(seed)
+
+
+# Softmax attention, also with a window.
+
+
+def _softmax_results(q: Tensor, v: Tensor) -> Tuple[Tensor, Tensor]:
+    batch, length, heads, _ = q.shape
+    out = q.new_empty((batch, length, heads, v.shape[3]))
+    return out, q.new_empty((batch, heads, length), dtype=_statistics_dtype(q))
+
+
+def _softmax_forward(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Optional[Tensor], seed: Optional[Tensor], causal: bool,
+    scale: float, dropout: float, block: int, before: int, after: int,
+) -> Tuple[Tensor, Tensor]:  # fmt: skip
+    out, statistics = _softmax_results(q, v)
+    _core.softmax_forward(
+        torch.get_num_threads(), q, k, v, lengths, causal, scale, dropout, _seed(seed), block, before, after,
+        out, statistics,
+    )  # fmt: skip
+    return out, statistics
+
+
+def _softmax_fake(q, k, v, lengths, seed, causal, scale, dropout, block, before, after):
+    return _softmax_results(q, v)
+
+
+def _softmax_backward(gradients, tensors, outputs, constants):
+    q, k, v, lengths, seed = tensors
+    causal, scale, dropout, block, before, after = constants
+    targets = q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+    _core.softmax_backward(
+        torch.get_num_threads(), q, k, v, lengths, causal, scale, dropout, _seed(seed), block, before, after,
+        *outputs, gradients[0], *targets,
+    )  # fmt: skip
+    return targets
+
+
+softmax = Operator("softmax_attention", _softmax_forward, _softmax_fake, _softmax_backward, 5, 3)
+
+
+# Linear attention.
+
+FEATURE_MAPS = {"elu_plus_one": 0, "relu": 1, "squared_relu": 2, "exponential": 3}
+
+
+def _linear_forward(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Optional[Tensor], causal: bool, feature_map: int, eps: float
+) -> Tuple[Tensor, Tensor]:
+    out, statistics = _softmax_results(q, v)
+    _core.linear_forward(
+        torch.get_num_threads(), q, k, v, lengths, causal, feature_map, eps, out, statistics
+    )
+    return out, statistics
+
+
+def _linear_fake(q, k, v, lengths, causal, feature_map, eps):
+    return _softmax_results(q, v)
+
+
+def _linear_backward(gradients, tensors, outputs, constants):
+    q, k, v, lengths = tensors
+    targets = q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+    _core.linear_backward(
+        torch.get_num_threads(), q, k, v, lengths, *constants, *outputs, gradients[0], *targets
+    )
+    return targets
+
+
+linear = Operator("linear_attention", _linear_forward, _linear_fake, _linear_backward, 4, 3)
+
+
+# LSH attention. A custom operator takes no objects, so the settings are four plain arguments.
+
+_lsh_settings: dict = {}
+
+
+def get_lsh_settings(preset: str, rounds: int, chunk_length: int, buckets: int):
+    key = preset, rounds, chunk_length, buckets
+    if key not in _lsh_settings:
+        _lsh_settings[key] = _core.LshSettings(*key)
+    return _lsh_settings[key]
+
+
+def _lsh_results(q, v, settings) -> Tuple[Tensor, Tensor, Tensor]:
+    batch, length, heads, _ = q.shape
+    rounds = settings.rounds if settings.has_mean and length > settings.chunk_length else 1
+    return (
+        q.new_empty((batch, length, heads, v.shape[3])),
+        q.new_empty((batch, heads, rounds, length), dtype=_statistics_dtype(q)),
+        q.new_empty((batch, heads, settings.rounds, length), dtype=torch.int32),
+    )
+
+
+def _lsh_forward(
+    q: Tensor, v: Tensor, lengths: Optional[Tensor], seed: Tensor, causal: bool, dropout: float, preset: str,
+    rounds: int, chunk_length: int, buckets: int,
+) -> Tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    settings = get_lsh_settings(preset, rounds, chunk_length, buckets)
+    out, statistics, ids = _lsh_results(q, v, settings)
+    _core.lsh_forward(
+        torch.get_num_threads(), settings, q, v, lengths, causal, dropout, int(seed), ids, out, statistics
+    )
+    return out, statistics, ids
+
+
+def _lsh_fake(q, v, lengths, seed, causal, dropout, preset, rounds, chunk_length, buckets):
+    return _lsh_results(q, v, get_lsh_settings(preset, rounds, chunk_length, buckets))
+
+
+def _lsh_backward(gradients, tensors, outputs, constants):
+    q, v, lengths, seed = tensors
+    causal, dropout, *settings = constants
+    out, statistics, ids = outputs
+    targets = q.new_empty(q.shape), v.new_empty(v.shape)
+    _core.lsh_backward(
+        torch.get_num_threads(), get_lsh_settings(*settings), q, v, lengths, causal, dropout, int(seed), ids,
+        out, statistics, gradients[0], *targets,
+    )  # fmt: skip
+    return targets
+
+
+lsh = Operator("lsh_attention", _lsh_forward, _lsh_fake, _lsh_backward, 4, 2)
+
+
+# Gated linear attention.
+
+
+def _gated_results(q, k, v, erase) -> Tuple[Tensor, Tensor, Tensor]:
+    batch, length, heads, dim = q.shape
+    out = q.new_empty((batch, length, heads, v.shape[3]))
+    state = q.new_empty((batch, heads, dim, v.shape[3]), dtype=_statistics_dtype(q))
+    return out, state, q.new_empty(0 if erase is None else out.shape)
+
+
+def _gated_forward(
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Optional[Tensor], erase: Optional[Tensor],
+    beta: Optional[Tensor], initial_state: Optional[Tensor], lengths: Optional[Tensor], reverse: bool,
+) -> Tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    out, state, written = _gated_results(q, k, v, erase)
+    _core.gated_forward(
+        torch.get_num_threads(), q, k, v, log_decay, erase, beta, initial_state, lengths, reverse, out, state,
+        None if erase is None else written,
+    )  # fmt: skip
+    return out, state, written
+
+
+def _gated_fake(q, k, v, log_decay, erase, beta, initial_state, lengths, reverse):
+    return _gated_results(q, k, v, erase)
+
+
+def _gated_backward(gradients, tensors, outputs, constants):
+    erase = tensors[4]
+    targets = [None if x is None else x.new_empty(x.shape) for x in tensors[:7]]
+    _core.gated_backward(
+        torch.get_num_threads(), *tensors, *constants, None if erase is None else outputs[2], *gradients, targets
+    )
+    return targets
+
+
+gated = Operator("gated_linear_attention", _gated_forward, _gated_fake, _gated_backward, 8, 7, result_count=2)

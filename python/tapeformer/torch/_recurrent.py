@@ -1,0 +1,108 @@
+"""Recurrent forms of causal attention: one token in, one result out. No gradients are computed."""
+
+from typing import NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from .. import _core
+from ._functions import find_feature_map
+from ._ops import UNLIMITED
+
+
+class LinearState(NamedTuple):
+    """The state of linear attention. A step changes the tensors in place."""
+
+    kv: Tensor  # (batch, heads, dim, value_dim): sum of phi(k) v^T
+    key_sum: Tensor  # (batch, heads, dim): sum of phi(k)
+
+
+class KeyValueState(NamedTuple):
+    """The keys and values of earlier tokens. A step changes the tensors in place if they have room."""
+
+    keys: Tensor  # (batch, capacity, heads, dim)
+    values: Tensor  # (batch, capacity, heads, value_dim)
+    length: int  # number of tokens
+
+
+def linear_attention_step(
+    q: Tensor, k: Tensor, v: Tensor, state: Optional[LinearState] = None, *, feature_map: str = "elu_plus_one",
+    eps: float = 1e-6,
+) -> Tuple[Tensor, LinearState]:  # fmt: skip
+    """Processes one token of causal linear attention.
+
+    Args:
+        q: Query (batch, heads, dim), float32 or float64.
+        k: Key (batch, heads, dim).
+        v: Value (batch, heads, value_dim).
+        state: The state after the previous token, which is changed in place; None before the first token.
+
+    Returns:
+        The result (batch, heads, value_dim), and the state.
+    """
+    q, k, v = _prepare("linear_attention_step", q, k, v)
+    batch, heads, dim = q.shape
+    if state is None:
+        state = LinearState(q.new_zeros((batch, heads, dim, v.shape[2])), q.new_zeros((batch, heads, dim)))
+    out = v.new_empty(v.shape)
+    _core.linear_step(q, k, v, state.kv, state.key_sum, find_feature_map(feature_map), eps, out)
+    return out, state
+
+
+def softmax_attention_step(
+    q: Tensor, k: Tensor, v: Tensor, state: Optional[KeyValueState] = None, *, scale: Optional[float] = None,
+    window: Optional[int] = None,
+) -> Tuple[Tensor, KeyValueState]:  # fmt: skip
+    """Processes one token of causal softmax attention.
+
+    Args:
+        q, k, v: See linear_attention_step().
+        state: The keys and values of the previous tokens; None before the first token.
+        scale: Multiplier of q . k; by default 1 / sqrt(dim).
+        window: The token attends to itself and to the `window` - 1 tokens before it; None: to all tokens. The
+            state then has a constant size. All steps of a sequence have the same window.
+
+    Returns:
+        The result (batch, heads, value_dim), and the state.
+    """
+    q, k, v = _prepare("softmax_attention_step", q, k, v)
+    if state is None:
+        state = KeyValueState(*(x.new_empty((x.shape[0], window or 16, *x.shape[1:])) for x in (k, v)), 0)
+    if window is None and state.length == state.keys.shape[1]:
+        grown = (torch.cat([x, torch.empty_like(x)], dim=1) for x in state[:2])
+        state = KeyValueState(*grown, state.length)
+    out = v.new_empty(v.shape)
+    before = UNLIMITED if window is None else window - 1
+    length = _core.softmax_step(q, k, v, state.keys, state.values, state.length, scale or 0.0, before, out)
+    return out, state._replace(length=length)
+
+
+def gated_linear_attention_step(
+    q: Tensor, k: Tensor, v: Tensor, state: Optional[Tensor] = None, *, log_decay: Optional[Tensor] = None,
+    erase: Optional[Tensor] = None, beta: Optional[Tensor] = None,
+) -> Tuple[Tensor, Tensor]:  # fmt: skip
+    """Processes one token of gated linear attention.
+
+    Args:
+        q, k, v: See linear_attention_step().
+        state: (batch, heads, dim, value_dim), which is changed in place; None before the first token.
+        log_decay: (batch, heads), (batch, heads, dim) or (heads,).
+        erase: (batch, heads, dim).
+        beta: (batch, heads).
+
+    Returns:
+        The result (batch, heads, value_dim), and the state.
+    """
+    q, k, v, erase = _prepare("gated_linear_attention_step", q, k, v, erase)
+    if state is None:
+        state = q.new_zeros((*q.shape, v.shape[2]))
+    out = v.new_empty(v.shape)
+    _core.gated_step(q, k, v, log_decay, erase, beta, state, out)
+    return out, state
+
+
+def _prepare(op, *tensors):
+    for x in tensors:
+        if x is not None and x.dim() != 3:
+            raise ValueError(f"{op}: expected tensors (batch, heads, dim), not {tuple(x.shape)}")
+    return [x if x is None or x.stride(2) == 1 else x.contiguous() for x in tensors]

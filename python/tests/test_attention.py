@@ -1,0 +1,327 @@
+"""Attention as functions of torch tensors, compared with plain PyTorch."""
+
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="skipped: PyTorch is not installed")
+
+import tapeformer.torch as tt  # noqa: E402
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16]
+TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11, torch.bfloat16: 3e-2}
+
+
+def make_inputs(batch=2, length=37, heads=3, dim=8, value_dim=5, dtype=torch.float64, key_length=None, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    key_length = key_length or length
+
+    def draw(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+
+    return draw(batch, length, heads, dim), draw(batch, key_length, heads, dim), draw(batch, key_length, heads, value_dim)
+
+
+def make_mask(query_length, key_length, causal, lengths=None, window=None):
+    i, j = torch.arange(query_length)[:, None], torch.arange(key_length)[None]
+    mask = torch.ones(query_length, key_length, dtype=torch.bool)
+    if causal:
+        mask &= j <= i + key_length - query_length
+    if window is not None:
+        mask &= (i - j).abs() < window
+    mask = mask[None, None]
+    if lengths is not None:
+        mask = mask & (j[None, None] < lengths[:, None, None, None])
+    return mask
+
+
+def plain_softmax(q, k, v, mask, scale=None):
+    q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
+    scores = q @ k.transpose(2, 3) * (scale or q.shape[3] ** -0.5)
+    weights = torch.softmax(scores.masked_fill(~mask, -float("inf")), -1).nan_to_num(0)
+    return (weights @ v).transpose(1, 2)
+
+
+def plain_linear(q, k, v, mask, eps=1e-6):
+    q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
+    q, k = torch.nn.functional.elu(q) + 1, torch.nn.functional.elu(k) + 1
+    weights = (q @ k.transpose(2, 3)).masked_fill(~mask, 0)
+    return (weights @ v / (weights.sum(-1, keepdim=True) + eps)).transpose(1, 2)
+
+
+def plain_gated(q, k, v, log_decay, erase, beta, state):
+    results = []
+    for t in range(q.shape[1]):
+        state = state * log_decay[:, t].exp().unsqueeze(-1)
+        written = v[:, t]
+        if erase is not None:
+            written = written - torch.einsum("bhd,bhdv->bhv", erase[:, t], state)
+        written = written * beta[:, t].unsqueeze(-1)
+        state = state + k[:, t].unsqueeze(-1) * written.unsqueeze(-2)
+        results.append(torch.einsum("bhd,bhdv->bhv", q[:, t], state))
+    return torch.stack(results, 1), state
+
+
+def check_equal(compute, expected, inputs, dtype):
+    gradient = torch.randn(expected.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+    out = compute()
+    assert out.dtype == dtype and out.shape == expected.shape
+    wanted = [expected, *torch.autograd.grad(expected, inputs, gradient.to(dtype).double(), retain_graph=True)]
+    found = [out, *torch.autograd.grad(out, inputs, gradient.to(dtype))]
+    for a, b in zip(found, wanted):
+        scale = max(1, b.abs().max().item())
+        assert (a.double() - b.double()).abs().max().item() <= TOLERANCE[dtype] * scale
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lengths", [None, [37, 5]])
+def test_softmax_and_linear_attention_equal_plain_pytorch(dtype, causal, lengths):
+    inputs = make_inputs(dtype=dtype)
+    lengths = lengths and torch.tensor(lengths)
+    mask = make_mask(37, 37, causal, lengths)
+    check_equal(
+        lambda: tt.softmax_attention(*inputs, causal=causal, lengths=lengths),
+        plain_softmax(*inputs, mask), inputs, dtype,
+    )  # fmt: skip
+    check_equal(
+        lambda: tt.linear_attention(*inputs, causal=causal, lengths=lengths),
+        plain_linear(*inputs, mask), inputs, dtype,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("causal", [False, True])
+def test_local_attention_equals_masked_softmax(dtype, causal):
+    inputs = make_inputs(dtype=dtype)
+    check_equal(
+        lambda: tt.local_attention(*inputs, window=6, causal=causal),
+        plain_softmax(*inputs, make_mask(37, 37, causal, window=6)), inputs, dtype,
+    )  # fmt: skip
+
+
+def test_queries_and_keys_may_have_different_lengths():
+    inputs = make_inputs(length=4, key_length=11)
+    check_equal(
+        lambda: tt.softmax_attention(*inputs, causal=True, scale=0.3),
+        plain_softmax(*inputs, make_mask(4, 11, True), 0.3), inputs, torch.float64,
+    )  # fmt: skip
+
+
+def test_views_need_no_copy():
+    joined = torch.randn(2, 9, 3, 4, 8, dtype=torch.float64, requires_grad=True)  # q, k and v in dimension 2
+    q, k, v = joined.unbind(2)
+    out = tt.linear_attention(q, k, v, causal=True)
+    check_equal(
+        lambda: tt.linear_attention(*joined.unbind(2), causal=True), plain_linear(q, k, v, make_mask(9, 9, True)),
+        [joined], torch.float64,
+    )  # fmt: skip
+    heads_first = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+    assert torch.equal(out, tt.linear_attention(*heads_first, causal=True))
+    last_strided = [x.transpose(1, 3).contiguous().transpose(1, 3) for x in (q, k, v)]
+    assert torch.equal(out, tt.linear_attention(*last_strided, causal=True))
+
+
+@pytest.mark.parametrize("delta", [False, True])
+@pytest.mark.parametrize("decay", ["none", "fixed", "head", "channel"])
+def test_gated_linear_attention_equals_a_loop(delta, decay):
+    q, k, v = make_inputs(length=19)
+    batch, length, heads, dim = q.shape
+    k = torch.nn.functional.normalize(k.detach(), dim=-1).requires_grad_()
+    beta = torch.rand(batch, length, heads, dtype=torch.float64, requires_grad=True)
+    state = torch.randn(batch, heads, dim, v.shape[3], dtype=torch.float64, requires_grad=True)
+    shapes = {"none": None, "fixed": (heads,), "head": (batch, length, heads), "channel": (batch, length, heads, dim)}
+    inputs = [q, k, v, beta, state]
+    g = None
+    full = torch.zeros(batch, length, heads, dim, dtype=torch.float64)
+    if shapes[decay]:
+        g = -torch.rand(shapes[decay], dtype=torch.float64)
+        g.requires_grad_()
+        inputs.append(g)
+        full = (g if g.dim() == 4 else g.unsqueeze(-1)).expand(batch, length, heads, dim)
+    expected, expected_state = plain_gated(q, k, v, full, k if delta else None, beta, state)
+    arguments = dict(log_decay=g, erase=k if delta else None, beta=beta, initial_state=state)
+    check_equal(lambda: tt.gated_linear_attention(q, k, v, **arguments)[0], expected, inputs, torch.float64)
+    inputs.remove(q)
+    check_equal(lambda: tt.gated_linear_attention(q, k, v, **arguments)[1], expected_state, inputs, torch.float64)
+
+
+def test_gradcheck_of_all_functions():
+    q, k, v = make_inputs(batch=2, length=7, heads=2, dim=4, value_dim=3)
+    lengths = torch.tensor([7, 4])
+    beta = torch.rand(2, 7, 2, dtype=torch.float64, requires_grad=True)
+    decay = (-torch.rand(2, 7, 2, dtype=torch.float64)).requires_grad_()
+    for causal in (False, True):
+        assert torch.autograd.gradcheck(
+            lambda *x: tt.softmax_attention(*x, causal=causal, lengths=lengths), (q, k, v)
+        )
+        assert torch.autograd.gradcheck(lambda *x: tt.linear_attention(*x, causal=causal, lengths=lengths), (q, k, v))
+        assert torch.autograd.gradcheck(lambda *x: tt.local_attention(*x, window=3, causal=causal), (q, k, v))
+        for preset in ("reformer", "trax", "fast_transformers"):
+            assert torch.autograd.gradcheck(
+                lambda q, v: tt.lsh_attention(
+                    q, v, causal=causal, preset=preset, chunk_length=3, buckets=2, seed=3, lengths=lengths
+                ),
+                (q, v),
+            )
+    assert torch.autograd.gradcheck(
+        lambda q, k, v, g, b: tt.gated_linear_attention(q, k, v, log_decay=g, erase=k, beta=b, lengths=lengths),
+        (q, k, v, decay, beta),
+    )
+    assert torch.autograd.gradcheck(lambda *x: tt.gated_linear_attention(*x, reverse=True), (q, k, v))
+
+
+def test_lsh_attention_of_short_sequences_is_exact():
+    q, _, v = make_inputs(length=20, dim=8)
+    key = q.double() / torch.sqrt(q.double().pow(2).sum(-1, keepdim=True) + 1e-6 * 8)
+    mask = ~torch.eye(20, dtype=torch.bool)[None, None]
+    expected = plain_softmax(q, key, v, mask, scale=1.0)
+    out = tt.lsh_attention(q, v)  # one chunk
+    assert torch.allclose(out, expected, atol=1e-10)
+
+
+def test_lsh_attention_depends_on_the_seed_of_torch():
+    q, _, v = make_inputs(length=200)
+    torch.manual_seed(5)
+    first = tt.lsh_attention(q, v, chunk_length=8, rounds=1)
+    second = tt.lsh_attention(q, v, chunk_length=8, rounds=1)
+    torch.manual_seed(5)
+    assert torch.equal(first, tt.lsh_attention(q, v, chunk_length=8, rounds=1))
+    assert not torch.equal(first, second)
+
+
+def test_dropout_has_the_mean_of_attention_and_repeats_in_backward():
+    q, k, v = make_inputs(batch=64, length=6)
+    q, k, v = (x[:1].expand(64, -1, -1, -1) for x in (q, k, v))
+    exact = tt.softmax_attention(q, k, v)
+    mean = torch.stack([tt.softmax_attention(q, k, v, dropout_p=0.3) for _ in range(40)]).mean((0, 1))
+    assert (mean - exact[0]).abs().max() < 0.1
+    one = tt.softmax_attention(q, k, v, dropout_p=0.3)
+    assert not torch.allclose(one, exact)
+    # The output is linear in v, so its product with a gradient equals the product of v and the gradient of v.
+    v = v.contiguous().detach().requires_grad_()
+    out = tt.softmax_attention(q, k, v, dropout_p=0.3)
+    weight = torch.randn_like(out)
+    (gradient,) = torch.autograd.grad(out, v, weight)
+    assert torch.allclose((out * weight).sum(), (gradient * v).sum())
+
+
+def test_recurrent_forms_equal_the_causal_forms():
+    q, k, v = (x.detach() for x in make_inputs(length=40))
+    beta, decay = torch.rand(2, 40, 3, dtype=torch.float64), -torch.rand(2, 40, 3, dtype=torch.float64)
+    expected = (
+        tt.linear_attention(q, k, v, causal=True),
+        tt.softmax_attention(q, k, v, causal=True),
+        tt.local_attention(q, k, v, causal=True, window=7),
+        tt.gated_linear_attention(q, k, v, log_decay=decay, erase=k * 0.3, beta=beta)[0],
+    )
+    states = [None] * 4
+    for t in range(40):
+        token = q[:, t], k[:, t], v[:, t]
+        results = [
+            tt.linear_attention_step(*token, states[0]),
+            tt.softmax_attention_step(*token, states[1]),
+            tt.softmax_attention_step(*token, states[2], window=7),
+            tt.gated_linear_attention_step(
+                *token, states[3], log_decay=decay[:, t], erase=k[:, t] * 0.3, beta=beta[:, t]
+            ),
+        ]
+        for i, (out, state) in enumerate(results):
+            assert torch.allclose(out, expected[i][:, t], atol=1e-10)
+            states[i] = state
+
+
+def test_no_grad_and_autocast():
+    q, k, v = make_inputs(dtype=torch.float32)
+    with torch.no_grad():
+        assert not tt.softmax_attention(q, k, v).requires_grad
+    with torch.autocast("cpu", torch.bfloat16):
+        out = tt.linear_attention(q, k, v)
+        gated, state = tt.gated_linear_attention(q, k, v, beta=torch.rand(2, 37, 3))
+    assert out.dtype == gated.dtype == torch.bfloat16 and state.dtype == torch.float32
+    (gradient,) = torch.autograd.grad(out.float().sum(), q)
+    assert gradient.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "arguments, error, text",
+    [
+        (lambda q: (q.half(), q.half(), q.half()), TypeError, "torch.float16"),
+        (lambda q: (q, q.double(), q), ValueError, "float32, float64 and float32"),
+        (lambda q: (q, q[:, :3], q), ValueError, "(2, 3, 3, 8)"),
+        (lambda q: (q[0], q, q), ValueError, "(9, 3, 8)"),
+        (lambda q: (q.to("meta"), q.to("meta"), q.to("meta")), ValueError, "meta"),
+        (lambda q: (q.to_sparse(), q, q), Exception, ""),
+        (lambda q: (q, q, q, torch.tensor([9])), ValueError, "int64 (2)"),
+        (lambda q: (q, q, q, torch.tensor([9, 10])), ValueError, "10"),
+        (lambda q: (q, q, q, torch.tensor([9.0, 9.0])), TypeError, "float32"),
+    ],
+)
+def test_wrong_arguments_raise(arguments, error, text):
+    *inputs, lengths = (*arguments(torch.randn(2, 9, 3, 8)), None)[:4]
+    for function in (tt.softmax_attention, tt.linear_attention):
+        with pytest.raises(error, match=None) as raised:
+            function(*inputs, lengths=lengths)
+        assert text in str(raised.value).replace(",)", ")")
+
+
+def test_other_wrong_arguments_raise():
+    q = torch.randn(2, 9, 3, 8)
+    with pytest.raises(ValueError, match="feature_map"):
+        tt.linear_attention(q, q, q, feature_map="tanh")
+    with pytest.raises(ValueError, match="dropout"):
+        tt.softmax_attention(q, q, q, dropout_p=1.5)
+    with pytest.raises(ValueError, match="preset"):
+        tt.lsh_attention(q, q, preset="none")
+    with pytest.raises(ValueError, match="even"):
+        tt.lsh_attention(q, q, buckets=3)
+    with pytest.raises(ValueError, match="log decay"):
+        tt.gated_linear_attention(q, q, q, log_decay=torch.zeros(2, 9, 2))
+    with pytest.raises((TypeError, AttributeError)):
+        tt.softmax_attention(q.detach().numpy(), q, q)
+
+
+def test_second_derivatives_raise():
+    q = torch.randn(1, 5, 2, 4, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(tt.linear_attention(q, q, q).sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        gradient.sum().backward()
+
+
+def test_empty_tensors():
+    q = torch.zeros(0, 9, 3, 8, requires_grad=True)
+    tt.softmax_attention(q, q, q).sum().backward()
+    q = torch.zeros(2, 0, 3, 8, requires_grad=True)
+    assert tt.linear_attention(q, q, q, causal=True).shape == (2, 0, 3, 8)
+
+
+def test_several_threads_compute_the_same():
+    inputs = make_inputs(batch=4, length=150, dtype=torch.float32)
+    gradient = torch.ones(4, 150, 3, 5)
+
+    def compute():
+        out = tt.softmax_attention(*inputs, causal=True)
+        return [out.detach(), *torch.autograd.grad(out, inputs, gradient)]
+
+    expected, failures = compute(), []
+
+    def work():
+        for _ in range(10):
+            if not all(torch.allclose(a, b, atol=1e-5) for a, b in zip(compute(), expected)):
+                failures.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_backward_may_run_in_another_thread():
+    inputs = make_inputs()
+    out = tt.linear_attention(*inputs)
+    thread = threading.Thread(target=lambda: out.sum().backward())
+    thread.start()
+    thread.join()
+    assert inputs[0].grad is not None

@@ -1,0 +1,259 @@
+"""Training and trained models in Python. These tests need NumPy only."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tapeformer
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = ROOT / "configs"
+SMALL = {
+    "model.layers": 1, "model.heads": 2, "model.head_dim": 8, "model.feedforward": 16, "train.eval_every": 0,
+    "train.checkpoint_every": 0, "train.log_every": 2, "train.steps": 6, "run.threads": 1, "run.device": "cpu",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def copy_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("copy") / "run"
+    records = []
+    result = tapeformer.train(
+        CONFIGS / "copy/linear.toml",
+        set={**SMALL, "data.max_length": 12, "data.batch_size": 4, "data.eval_limit": 8},
+        run_dir=folder,
+        on_metrics=records.append,
+    )
+    return folder, result, records
+
+
+@pytest.fixture(scope="module")
+def text_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "text.txt").write_text("to be or not to be, that is the question.\n" * 200)
+    settings = {
+        **SMALL, "data.path": folder / "text.txt", "data.tokenizer": "characters", "data.sequence_length": 32, "data.batch_size": 8,
+        "data.eval_limit": 8, "train.steps": 150, "schedule.warmup_steps": 10, "optimizer.ema": 0.9,
+    }  # fmt: skip
+    tapeformer.train(CONFIGS / "text/linear.toml", set=settings, run_dir=folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def translation_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("translation")
+    words = {"one": "uno", "two": "dos", "three": "tres", "four": "cuatro", "five": "cinco"}
+    random = np.random.default_rng(0)
+    lines = [list(random.choice(list(words), random.integers(1, 5))) for _ in range(300)]
+    settings = {**SMALL, "data.max_ratio": 0, "data.vocabulary": 285, "data.batch_tokens": 200}
+    for split in ("", "valid_", "test_"):
+        for side, text in (("source", lines), ("target", [[words[w] for w in line] for line in lines])):
+            path = folder / f"{split}{side}.txt"
+            path.write_text("".join(" ".join(line) + "\n" for line in (text if not split else text[:10])))
+            settings[f"data.{split}{side}"] = path
+    tapeformer.train(CONFIGS / "quickstart-translation.toml", set=settings, run_dir=folder / "run")
+    return folder / "run"
+
+
+def test_training_returns_the_records_of_metrics_jsonl(copy_run):
+    folder, result, records = copy_run
+    assert result["step"] == result["steps"] == 6 and not result["time_is_up"]
+    assert records == result["metrics"] == tapeformer.read_metrics(folder)
+    assert [record["step"] for record in records if record["split"] == "train"] == [2, 4, 6]
+    assert records[-1]["split"] == "test" and result["evaluation"]["nats_per_dim"] > 0
+
+
+def test_configs_have_values_and_the_errors_of_the_command_line():
+    config = tapeformer.Config(CONFIGS / "copy/linear.toml", {"train.steps": 7, "run.name": "x", "optimizer.lr": 0.5})
+    assert config["train.steps"] == "7" and config["model.attention"] == '"linear"' and config.name == "x"
+    assert "steps = 7" in config.to_toml()
+    with pytest.raises(KeyError):
+        config["train.none"]
+    with pytest.raises(tapeformer.ConfigError, match="train.step; did you mean train.steps"):
+        tapeformer.Config(CONFIGS / "copy/linear.toml", {"train.step": 7})
+    with pytest.raises(ValueError, match="No such file|cannot"):
+        tapeformer.Config("none.toml")
+    with pytest.raises(TypeError, match="a config value"):
+        tapeformer.Config(set={"train.steps": object()})
+
+
+def test_errors_have_the_text_of_the_command_line(program, tmp_path):
+    for arguments, call in (
+        (["eval", "none"], lambda: tapeformer.load("none").evaluate()),
+        (["train", str(CONFIGS / "copy/linear.toml"), "--set", "model.heads=0"],
+         lambda: tapeformer.train(CONFIGS / "copy/linear.toml", set={"model.heads": 0})),
+    ):  # fmt: skip
+        printed = subprocess.run([program, *arguments], capture_output=True, text=True, cwd=tmp_path).stderr
+        with pytest.raises(Exception) as raised:
+            call()
+        assert str(raised.value).splitlines()[0] in printed
+
+
+def test_logits_and_loss_agree(copy_run):
+    model = tapeformer.load(copy_run[0])
+    assert model.step == 6 and "linear" in model.config["model.attention"]
+    tokens = np.random.default_rng(0).integers(0, 10, (3, 9))
+    logits = model.logits(tokens[:, :-1])
+    assert logits.shape[:2] == (3, 8) and logits.dtype == np.float32
+    logits = logits.astype(np.float64)
+    log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    nats = -np.take_along_axis(log_probabilities, tokens[:, 1:, None], 2).mean()
+    assert abs(model.loss(tokens) - nats) < 1e-4
+    assert sum(p.size for p in model.parameters().values()) > 1000
+    assert model.evaluate("test", limit=4)["examples"] == 4
+    assert np.array_equal(model.logits(np.asfortranarray(tokens)), model.logits(tokens.astype(np.uint8)))
+
+
+def test_sequences_are_generated(copy_run):
+    model = tapeformer.load(copy_run[0])
+    prompt = np.array([[1, 2, 3], [4, 5, 6]])
+    first = model.generate(prompt, 10, seed=1)
+    assert first.shape == (2, 10) and np.array_equal(first[:, :3], prompt)
+    assert np.array_equal(first, model.generate(prompt, 10, seed=1, mode="recompute"))
+    assert not np.array_equal(first, model.generate(prompt, 10, seed=2))
+
+
+def test_text_is_generated_and_scored(text_run, program):
+    model = tapeformer.load(text_run)
+    text = model.generate("to be", 20, seed=3)
+    assert len(model.encode(text)) == 20 and model.decode(model.encode("to be")) == "to be"
+    assert model.generate("to be", 20, seed=3, mode="recompute", window=32) == text
+    printed = subprocess.run(
+        [program, "generate", text_run, "--prompt", "to be", "--length", "20", "--seed", "3", "--quiet"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert printed.stdout == "to be" + text + "\n"
+    likely, unlikely = model.score(["to be or not to be", "qhtq sn,oi uebt tih"])
+    assert likely["bits_per_byte"] < unlikely["bits_per_byte"] and likely["bytes"] == 19
+    assert model.loss("to be or not to be") < model.loss("qhtq sn,oi uebt tih")
+    with pytest.raises(tapeformer.ConfigError, match="translate|type"):
+        model.translate(["a"])
+    with pytest.raises(ValueError, match="empty"):
+        model.generate("", 3)
+
+
+def test_translation(translation_run):
+    model = tapeformer.load(translation_run)
+    lines = ["one two", "three"]
+    texts = model.translate(lines)
+    assert len(texts) == 2 and all(isinstance(text, str) for text in texts)
+    best = model.translate(lines, n_best=2)
+    assert best[0][0]["text"] == texts[0]
+    assert all(a["score"] >= b["score"] for line in best for a, b in zip(line, line[1:]))
+    scores = model.score(lines, ["uno dos", "tres"])
+    assert all(score["log_probability"] < 0 for score in scores)
+    with pytest.raises(ValueError):
+        model.translate(lines, beam=2, n_best=3)
+    with pytest.raises(ValueError, match="2 lines"):
+        model.score(lines, ["uno"])
+
+
+def test_classification(tmp_path):
+    settings = {**SMALL, "train.steps": 2, "data.eval_limit": 4, "data.batch_size": 4}
+    tapeformer.train(CONFIGS / "listops/softmax.toml", set=settings, run_dir=tmp_path / "run")
+    model = tapeformer.load(tmp_path / "run")
+    tokens, lengths = np.ones((2, 9), int), np.array([9, 4])
+    logits = model.logits(tokens, lengths)
+    assert logits.shape == (2, 10)
+    alone = model.logits(tokens[1:, :4])
+    assert np.allclose(logits[1], alone[0], atol=1e-5)
+    assert model.loss(tokens, lengths, labels=np.array([3, 7])) > 0
+
+
+def test_recordings_are_transcribed(tmp_path):
+    if not (Path(os.environ.get("TAPEFORMER_DATA") or "none") / "fsdd").is_dir():
+        pytest.skip("skipped: TAPEFORMER_DATA has no spoken digits")
+    settings = {
+        "model.layers": 1, "model.hidden": 8, "train.epochs": 1, "run.threads": 1, "data.limit": 20,
+        "data.eval_limit": 5, "data.cmvn": "utterance",
+    }  # fmt: skip
+    tapeformer.train(CONFIGS / "speech/fsdd-bilstm.toml", set=settings, run_dir=tmp_path / "run")
+    model = tapeformer.load(tmp_path / "run")
+    samples = (np.random.default_rng(0).normal(size=8000) * 0.1).astype(np.float32)
+    with wave.open(str(tmp_path / "one.wav"), "wb") as file:
+        file.setparams((1, 2, 8000, 0, "NONE", ""))
+        file.writeframes((samples * 32768).round().astype("<i2").tobytes())
+    phones = model.transcribe(tmp_path / "one.wav")
+    assert isinstance(phones, list) and phones == model.transcribe(samples, 8000)
+    with pytest.raises(tapeformer.DataError, match="none.wav"):
+        model.transcribe("none.wav")
+
+
+def test_a_damaged_or_newer_run_raises(copy_run, tmp_path):
+    import shutil
+
+    damaged = tmp_path / "damaged"
+    shutil.copytree(copy_run[0], damaged)
+    weights = next(damaged.glob("checkpoints/step-*/model.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises((tapeformer.CheckpointError, tapeformer.DataError), match="safetensors"):
+        tapeformer.load(damaged)
+    newer = tmp_path / "newer"
+    shutil.copytree(copy_run[0], newer)
+    with open(next(newer.glob("checkpoints/step-*/config.toml")), "a") as file:
+        file.write("\n[future]\nkey = 1\n")
+    with pytest.raises((tapeformer.ConfigError, tapeformer.CheckpointError), match="future|checksum"):
+        tapeformer.load(newer)
+
+
+def test_wrong_arrays_raise(copy_run):
+    model = tapeformer.load(copy_run[0])
+    for wrong in (np.zeros((2, 3), np.complex64), np.array(["a"]), np.zeros((1, 1, 1, 1, 1, 1, 1, 1), int)):
+        with pytest.raises((TypeError, ValueError)):
+            model.logits(wrong)
+    with pytest.raises(ValueError, match="99"):
+        model.logits(np.full((1, 3), 99))
+    with pytest.raises(ValueError, match="type"):
+        model.logits(np.zeros((1, 3, 4), np.float32))
+    with pytest.raises(ValueError):
+        model.logits(np.zeros((1, 1000), int))
+
+
+def test_a_callback_that_raises_ends_the_training(tmp_path):
+    def fail(record):
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        tapeformer.train(
+            CONFIGS / "copy/linear.toml", set={**SMALL, "data.max_length": 12}, run_dir=tmp_path / "run",
+            on_metrics=fail,
+        )  # fmt: skip
+
+
+def test_control_c_saves_a_checkpoint_and_the_run_resumes(tmp_path):
+    settings = {**SMALL, "data.max_length": 12, "data.batch_size": 2, "data.eval_limit": 4, "train.log_every": 1}
+    arguments = dict(run_dir=tmp_path / "run")
+
+    def interrupt(record):
+        if record["step"] == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        tapeformer.train(CONFIGS / "copy/linear.toml", set=settings, on_metrics=interrupt, **arguments)
+    result = tapeformer.train(CONFIGS / "copy/linear.toml", set=settings, resume=True, **arguments)
+    assert result["step"] == 6 and result["metrics"][0]["step"] in (4, 5)
+    with pytest.raises(tapeformer.ConfigError, match="resume=True"):
+        tapeformer.train(CONFIGS / "copy/linear.toml", set=settings, **arguments)
+
+
+def test_control_c_ends_a_generation(text_run):
+    model = tapeformer.load(text_run)
+    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    start = time.time()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        model.generate("to be", 10_000_000)
+    assert time.time() - start < 30
+
+
+def test_the_python_part_needs_no_torch():
+    code = "import sys; sys.modules['torch'] = None; import tapeformer; tapeformer.Config(set={'train.steps': 1})"
+    subprocess.run([sys.executable, "-c", code], check=True)
