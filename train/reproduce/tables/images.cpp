@@ -227,6 +227,9 @@ Table sample_table(const PaperImages& set, const ReproductionOptions& options) {
   return table;
 }
 
+// Tokens that are measured if each takes the same time, as with a state of constant size.
+constexpr int64_t kTokensOfConstantTime = 100;
+
 // Returns the batches in which a speed table measures images per second. The cache of a large batch of
 // softmax attention does not fit into memory, and recomputation uses all cores for one image.
 std::vector<int64_t> list_speed_batches(const std::string& mode, const std::string& row) {
@@ -257,9 +260,11 @@ Measurement make_untrained_speed_measurement(const std::string& mode, const std:
   if (precision == "float32") measurement.columns.push_back({ratio, "paper's s/image / ours", 1, true, true});
   measurement.make_trial_commands = [=](const Trial& trial) {
     std::vector<Words> commands;
+    const bool is_constant = mode == "recurrent" && trial.row.name != "softmax";
+    const int64_t drawn = is_constant ? std::min(tokens, kTokensOfConstantTime) : tokens;
     for (const int64_t batch : list_speed_batches(mode, trial.row.name))
       commands.push_back({"bench", "generate", "--config", "{config}", "--precision", precision, "--mode",
-                          mode, "--batch", std::to_string(batch), "--tokens", std::to_string(tokens),
+                          mode, "--batch", std::to_string(batch), "--tokens", std::to_string(drawn),
                           "--positions", std::to_string(mode == "recompute" ? positions : 0), "--repeats",
                           "1", "--device", "cpu"});
     return commands;
@@ -288,7 +293,10 @@ Table make_speed_table(const PaperImages& set, const ReproductionOptions& option
               .source = "\"Transformers are RNNs\", tables 1, 2, 4 and 5.",
               .notes = {"Weights are those of the initialization, because speeds do not depend on them.",
                         "s/image: batch 1 on one core. images/s: all cores, in the best of several batches; "
-                        "the paper measured it on a GPU."},
+                        "the paper measured it on a GPU.",
+                        concat_text("linear and gated-delta are measured for ",
+                                    std::min(image_tokens, kTokensOfConstantTime),
+                                    " tokens, which all take the same time.")},
               .needs_training = false};
   if (smoke) table.notes.emplace_back("The model and the images are smaller than in the paper.");
   if (positions > 0)
