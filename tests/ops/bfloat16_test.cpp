@@ -155,14 +155,14 @@ Tensor unaligned(const Tensor& x) {
 }
 
 // The sizes of the inputs of attention. value_dim is dim + 8.
-struct AttentionSizes {
+struct RoundedAttentionSizes {
   int64_t batch, heads, query_length, key_length, dim;
 };
 
 // Returns the result of attention f(q, k, v) and the gradients of q, k and v. `place` copies each tensor to
 // aligned or unaligned memory.
 template <class F, class Place>
-std::vector<Tensor> attention_outcome(F f, const AttentionSizes& sizes, Device device, Place place) {
+std::vector<Tensor> attention_outcome(F f, const RoundedAttentionSizes& sizes, Device device, Place place) {
   const auto input = [&](int64_t length, int64_t width, int salt) {
     const Tensor x = normal({sizes.batch, length, sizes.heads, width}, salt, DType::float32);
     return place(x.to(DType::bfloat16).to(device));
@@ -269,7 +269,7 @@ TEST_CASE("cuda: softmax attention in bfloat16 has the same bits with and withou
           const auto f = [&](const Tensor* in) {
             return softmax_attention(in[0], in[1], in[2], {.causal = causal});
           };
-          const AttentionSizes sizes{2, 3, length, length, dim};
+          const RoundedAttentionSizes sizes{2, 3, length, length, dim};
           const auto found = attention_outcome(f, sizes, device, aligned),
                      expected = attention_outcome(f, sizes, device, unaligned);
           for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].to_vector() == expected[i].to_vector());
@@ -278,7 +278,7 @@ TEST_CASE("cuda: softmax attention in bfloat16 has the same bits with and withou
 
 TEST_CASE("cuda: linear attention in bfloat16 has the same results with and without 16-byte loads") {
   struct Case {
-    AttentionSizes sizes;
+    RoundedAttentionSizes sizes;
     FeatureMap map;
     std::vector<int64_t> valid_lengths;
   };
