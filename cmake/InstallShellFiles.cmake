@@ -3,12 +3,12 @@
 cmake_minimum_required(VERSION 3.24)
 
 file(REMOVE_RECURSE "${output_dir}")
+file(MAKE_DIRECTORY "${output_dir}/man/man1" "${output_dir}/bash-completion/completions" "${output_dir}/zsh/vendor-completions")
 execute_process(COMMAND "${tapeformer}" completion words help "" OUTPUT_VARIABLE names RESULT_VARIABLE status ERROR_QUIET)
 if(NOT status EQUAL 0)
   message(STATUS "No manual pages and completion: ${tapeformer} does not run on this machine")
   return()
 endif()
-file(MAKE_DIRECTORY "${output_dir}/man/man1" "${output_dir}/bash-completion/completions" "${output_dir}/zsh/vendor-completions")
 
 # write(FILE word…): writes what the program prints.
 function(write file)

@@ -1,6 +1,6 @@
 # Debian packages: `cpack` in a build folder of the preset "debian" makes `tapeformer` and `libtapeformer-dev`.
 # The variables DEBFULLNAME and DEBEMAIL of the environment name their maintainer.
-if(NOT CMAKE_INSTALL_PREFIX STREQUAL /usr)
+if(NOT PROJECT_IS_TOP_LEVEL OR NOT CMAKE_INSTALL_PREFIX STREQUAL /usr)
   return()
 endif()
 set(maintainer "Tapeformer authors")

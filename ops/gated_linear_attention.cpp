@@ -262,8 +262,9 @@ void gated_linear_attention_backward_into(const Tensor& q, const Tensor& k, cons
                q);
   check_gradients(kOp, gradients,
                   {&q, &k, &v, &options.log_decay, &options.erase, &options.beta, &options.initial_state});
-  check(!gradients[6].defined() || gradients[6].is_contiguous(), kOp,
-        "the gradient of the initial state must be contiguous");
+  for (const size_t i : {5, 6})
+    check(!gradients[i].defined() || gradients[i].is_contiguous(), kOp,
+          "the gradients of beta and of the initial state must be contiguous");
   GatedInputs targets{gradients[0], gradients[1], gradients[2], gradients[3],
                       gradients[4], gradients[5], gradients[6], {}};
   if (targets.beta.defined()) {

@@ -225,14 +225,17 @@ void ThreadPool::wait_for_loop(uint32_t seen_generation) {
 }
 
 void ThreadPool::run_worker() {
-  const LoopScope scope;
+  get_loop_thread_state().is_in_loop = true;
   for (uint32_t seen_generation = 0;;) {
     wait_for_loop(seen_generation);
     seen_generation = generation_.load();
     const int index = join_loop();
     if (index == 0) continue;
     get_loop_thread_state().index = index;
-    run_remaining_ranges();
+    {
+      const SerialOpenMpScope serial;  // not for the lifetime: see get_original_levels()
+      run_remaining_ranges();
+    }
     leave_loop();
   }
 }

@@ -111,11 +111,13 @@ class QueryAttention {
 
 // Most queries of a sequence for which packing its keys is slower than reading them for each query.
 inline constexpr int64_t kFewQueries = 8;
+// Most keys, so that they stay in the cache between the queries.
+inline constexpr int64_t kFewKeys = 1024;
 
 template <class T>
 bool is_for_query_attention(const SoftmaxAttentionShape& s, AttentionRows<const Compute<T>> bias) {
-  return s.query_length <= kFewQueries && !s.causal && !s.pattern.is_limited() && !s.dropout.is_active() &&
-         !bias.data;
+  return s.query_length <= kFewQueries && s.key_length <= kFewKeys && !s.causal && !s.pattern.is_limited() &&
+         !s.dropout.is_active() && !bias.data;
 }
 
 template <class T>

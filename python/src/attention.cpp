@@ -44,7 +44,7 @@ void softmax_forward(int threads, Object q, Object k, Object v, const OptionalOb
       SoftmaxArguments{lengths, causal, scale, dropout, seed, block, before, after}.read();
   const AttentionResult result = read_result(out, statistics);
   const nb::gil_scoped_release release;
-  use_threads(threads);
+  const ComputeScope compute(threads);
   softmax_attention_forward_into(tq, tk, tv, options, result);
 }
 
@@ -59,7 +59,7 @@ void softmax_backward(int threads, Object q, Object k, Object v, const OptionalO
   const Tensor g = read_tensor(gradient, "gradient");
   const Gradients gradients{read_tensor(gq, "gq"), read_tensor(gk, "gk"), read_tensor(gv, "gv")};
   const nb::gil_scoped_release release;
-  use_threads(threads);
+  const ComputeScope compute(threads);
   softmax_attention_backward_into(tq, tk, tv, options, result, g, gradients);
 }
 
@@ -78,7 +78,7 @@ void linear_forward(int threads, Object q, Object k, Object v, const OptionalObj
   const LinearAttentionOptions options = read_linear_options(lengths, causal, feature_map, eps);
   const AttentionResult result = read_result(out, statistics);
   const nb::gil_scoped_release release;
-  use_threads(threads);
+  const ComputeScope compute(threads);
   linear_attention_forward_into(tq, tk, tv, options, result);
 }
 
@@ -91,7 +91,7 @@ void linear_backward(int threads, Object q, Object k, Object v, const OptionalOb
   const Tensor g = read_tensor(gradient, "gradient");
   const Gradients gradients{read_tensor(gq, "gq"), read_tensor(gk, "gk"), read_tensor(gv, "gv")};
   const nb::gil_scoped_release release;
-  use_threads(threads);
+  const ComputeScope compute(threads);
   linear_attention_backward_into(tq, tk, tv, options, result, g, gradients);
 }
 
@@ -123,7 +123,7 @@ void lsh_forward(int threads, const LshSettings& settings, Object q, Object v, c
   const LshOptions options = settings.read(lengths, causal, dropout, seed);
   const AttentionResult result = read_result(out, statistics);
   const nb::gil_scoped_release release;
-  use_threads(threads);
+  const ComputeScope compute(threads);
   ids.copy_from(compute_lsh_buckets(tq, options, RandomStream(seed, "hash")));
   lsh_attention_forward_into(tq, tv, ids, options, result);
 }
@@ -137,7 +137,7 @@ void lsh_backward(int threads, const LshSettings& settings, Object q, Object v, 
   const Tensor g = read_tensor(gradient, "gradient");
   const Gradients gradients{read_tensor(gq, "gq"), read_tensor(gv, "gv")};
   const nb::gil_scoped_release release;
-  use_threads(threads);
+  const ComputeScope compute(threads);
   lsh_attention_backward_into(tq, tv, ids, options, result, g, gradients);
 }
 
@@ -165,7 +165,7 @@ void gated_forward(int threads, Object q, Object k, Object v, const OptionalObje
   const GatedAttentionResult result{read_tensor(out, "out"), read_tensor(final_state, "final_state"),
                                     read_tensor(written, "written")};
   const nb::gil_scoped_release release;
-  use_threads(threads);
+  const ComputeScope compute(threads);
   gated_linear_attention_forward_into(tq, tk, tv, options, result);
 }
 
@@ -182,7 +182,7 @@ void gated_backward(int threads, Object q, Object k, Object v, const OptionalObj
   Gradients gradients;
   for (const Object target : targets) gradients.push_back(read_tensor(target, "gradient"));
   const nb::gil_scoped_release release;
-  use_threads(threads);
+  const ComputeScope compute(threads);
   gated_linear_attention_backward_into(tq, tk, tv, options, stored, g, gstate, gradients);
 }
 

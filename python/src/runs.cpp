@@ -5,10 +5,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "models/generation.h"
 #include "python/src/arrays.h"
+#include "python/src/tensor_access.h"
 #include "train/build.h"
 #include "train/tasks/autoregressive.h"
 #include "train/tasks/examples.h"
@@ -33,9 +35,11 @@ struct DrawingOptions {
 
   GenerationOptions read(const AutoregressiveModel& model) const {
     GenerationOptions options;
+    check(temperature >= 0 && std::isfinite(temperature), "generate", "temperature must be at least 0, not ",
+          temperature);
     options.seed = seed;
     options.sampling = {.greedy = temperature == 0,
-                        .temperature = temperature > 0 ? temperature : 1,
+                        .temperature = temperature == 0 ? 1 : temperature,
                         .top_k = top_k,
                         .top_p = top_p};
     const std::string reason = describe_unsupported(model.options().encoder.attention, "recurrent form",
@@ -70,6 +74,7 @@ class Run {
 
   Tensor compute_token_logits(const Tensor& tokens, const Tensor& lengths) const {
     const nb::gil_scoped_release release;
+    const ComputeScope compute;
     const NoGradScope no_grad;
     if (loaded_.task->subject() == ModelSubject::classes)
       if (const auto* const model = dynamic_cast<const Classifier*>(&loaded_.task->model()))
@@ -81,6 +86,7 @@ class Run {
   }
   Tensor compute_feature_logits(const Tensor& features, const Tensor& lengths) const {
     const nb::gil_scoped_release release;
+    const ComputeScope compute;
     const NoGradScope no_grad;
     if (loaded_.task->subject() == ModelSubject::sets)
       if (const auto* const model = dynamic_cast<const SetTransformer*>(&loaded_.task->model()))
@@ -92,6 +98,7 @@ class Run {
 
   double compute_loss(const Batch& batch) const {
     const nb::gil_scoped_release release;
+    const ComputeScope compute;
     const NoGradScope no_grad;
     const Module& model = loaded_.task->model();
     if (const auto* const example_model = dynamic_cast<const ExampleModel*>(&model))
@@ -105,6 +112,7 @@ class Run {
     std::optional<TaskEvaluation> result;
     try {
       const nb::gil_scoped_release release;
+      const ComputeScope compute;
       const auto evaluator = loaded_.task->open_evaluation({.split = split, .limit = limit});
       result = evaluator->evaluate(has_pending_signal);
     } catch (const StoppedError&) {
@@ -135,6 +143,7 @@ class Run {
     check(length >= 1, "generate", "length must be at least 1, not ", length);
     const AutoregressiveModel& model = language_model();
     const nb::gil_scoped_release release;
+    const ComputeScope compute;
     TokenStream stream(model, drawing.read(model), static_cast<int64_t>(prompt.size()) + length - 1,
                        window > 0 ? window : get_default_window(model));
     for (const int64_t token : prompt) stream.append(token);
@@ -153,6 +162,11 @@ class Run {
   Tensor generate_sequences(const Tensor& prefix, int64_t length, const DrawingOptions& drawing) const {
     const AutoregressiveModel& model = language_model();
     const nb::gil_scoped_release release;
+    const ComputeScope compute;
+    for (int64_t i = 0; i < prefix.numel(); ++i)
+      check(prefix.data<int64_t>()[i] >= 0 && prefix.data<int64_t>()[i] < model.options().vocabulary_size,
+            "generate", "token ", prefix.data<int64_t>()[i], " is not in the vocabulary of ",
+            model.options().vocabulary_size, " tokens");
     return generate(model, prefix.to(DType::uint8), length, drawing.read(model));
   }
   int64_t sequence_length() const { return loaded_.as<AutoregressiveTask>().dataset_info().length + 1; }
@@ -195,6 +209,7 @@ class Run {
     std::vector<std::vector<TranslatedText>> translations;
     {
       const nb::gil_scoped_release release;
+      const ComputeScope compute;
       translations = translator.translate(lines, [](int64_t) {
         const nb::gil_scoped_acquire acquire;
         check_signals();
@@ -213,6 +228,7 @@ class Run {
   Texts transcribe_file(const std::string& path, int64_t beam) const {
     const auto& task = loaded_.as<SpeechTask>();
     const nb::gil_scoped_release release;
+    const ComputeScope compute;
     return transcribe(task, path, beam).phones;
   }
 

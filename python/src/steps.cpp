@@ -9,35 +9,38 @@ namespace {
 
 using Object = nb::handle;
 
-void linear_step(Object q, Object k, Object v, Object kv, Object key_sum, int feature_map, double eps,
-                 Object out) {
+void linear_step(int threads, Object q, Object k, Object v, Object kv, Object key_sum, int feature_map,
+                 double eps, Object out) {
   const LinearAttentionState state{read_tensor(kv, "kv"), read_tensor(key_sum, "key_sum")};
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v"),
                result = read_tensor(out, "out");
   const nb::gil_scoped_release release;
+  const ComputeScope compute(threads);
   linear_attention_step(tq, tk, tv, state, result,
                         {.feature_map = static_cast<FeatureMap>(feature_map), .eps = eps});
 }
 
 // Returns the number of tokens in the cache after the step.
-int64_t softmax_step(Object q, Object k, Object v, Object keys, Object values, int64_t length, double scale,
-                     int64_t before, Object out) {
+int64_t softmax_step(int threads, Object q, Object k, Object v, Object keys, Object values, int64_t length,
+                     double scale, int64_t before, Object out) {
   KeyValueCache cache{read_tensor(keys, "keys"), read_tensor(values, "values"), length};
   cache.pattern.window = {.block_size = 1, .before = before, .after = KeyWindow::kUnlimited};
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v"),
                result = read_tensor(out, "out");
   const nb::gil_scoped_release release;
+  const ComputeScope compute(threads);
   softmax_attention_step(tq, tk, tv, cache, result, scale);
   return cache.length;
 }
 
-void gated_step(Object q, Object k, Object v, const OptionalObject& log_decay, const OptionalObject& erase,
-                const OptionalObject& beta, Object state, Object out) {
+void gated_step(int threads, Object q, Object k, Object v, const OptionalObject& log_decay,
+                const OptionalObject& erase, const OptionalObject& beta, Object state, Object out) {
   const GatedTokenOptions options{read_tensor(log_decay, "log_decay"), read_tensor(erase, "erase"),
                                   read_tensor(beta, "beta")};
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v"),
                s = read_tensor(state, "state"), result = read_tensor(out, "out");
   const nb::gil_scoped_release release;
+  const ComputeScope compute(threads);
   gated_linear_attention_step(tq, tk, tv, options, s, result);
 }
 

@@ -1,9 +1,11 @@
 #include "python/src/tensor_access.h"
 
+#include <omp.h>
 #include <pthread.h>
 
 #include <array>
 #include <atomic>
+#include <new>
 #include <string>
 
 #include "core/threads/threads.h"
@@ -24,6 +26,11 @@ constexpr std::array<std::pair<const char*, DType>, 5> kDTypes{{{"float32", DTyp
 std::array<TorchDType, kDTypes.size()> torch_dtypes;
 
 std::atomic<bool> is_forked = false;
+
+std::recursive_mutex& get_compute_mutex() {
+  static auto* const mutex = new std::recursive_mutex;
+  return *mutex;
+}
 
 // The names of the attributes of a torch tensor, as interned strings.
 struct AttributeNames {
@@ -103,17 +110,23 @@ Tensor read_tensor(nb::handle x, const char* name) {
   return Tensor::borrow(data, shape, strides, dtype);
 }
 
-void use_threads(int count) {
+ComputeScope::ComputeScope(int count) {
   static const bool registered = [] {
-    pthread_atfork(nullptr, nullptr, [] { is_forked = true; });
+    pthread_atfork(nullptr, nullptr, [] {
+      is_forked = true;
+      new (&get_compute_mutex()) std::recursive_mutex;  // a thread of the parent may hold it
+    });
     return true;
   }();
   static_cast<void>(registered);
+  lock_ = std::unique_lock(get_compute_mutex());
+  openmp_threads_ = omp_get_max_threads();
   const int allowed = is_forked ? 1 : count;
-  thread_local int current = 0;
-  if (current == allowed && get_thread_count() == allowed) return;
-  set_thread_count(allowed);
-  current = allowed;
+  if (allowed > 0 && get_thread_count() != allowed) set_thread_count(allowed);
+}
+
+ComputeScope::~ComputeScope() {
+  if (omp_get_max_threads() != openmp_threads_) omp_set_num_threads(openmp_threads_);
 }
 
 }  // namespace tapeformer::python

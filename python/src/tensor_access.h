@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 
+#include <mutex>
 #include <optional>
 
 #include "core/tensor.h"
@@ -24,9 +25,21 @@ inline Tensor read_tensor(const OptionalObject& x, const char* name) {
   return x ? read_tensor(nb::handle(*x), name) : Tensor();
 }
 
-// Sets the number of threads of the next op. In a process that was forked, the number is always 1, because
-// the threads of the parent do not exist in the child.
-void use_threads(int count);
+// While an object exists, only its Python thread computes, because the number of threads belongs to the
+// process. Ops run with `count` threads, or with the current number if it is 0. In a process that was forked,
+// the number is always 1, because the threads of the parent do not exist in the child. Constructed without
+// the GIL, so that the holder of the scope can take the GIL.
+class ComputeScope {
+ public:
+  explicit ComputeScope(int count = 0);
+  ~ComputeScope();
+  ComputeScope(const ComputeScope&) = delete;
+  ComputeScope& operator=(const ComputeScope&) = delete;
+
+ private:
+  std::unique_lock<std::recursive_mutex> lock_;
+  int openmp_threads_;  // of PyTorch, which tapeformer changes, too
+};
 
 void bind_attention(nb::module_& m);
 void bind_steps(nb::module_& m);

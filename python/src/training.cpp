@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/src/arrays.h"
+#include "python/src/tensor_access.h"
 #include "train/config/config.h"
 #include "train/loop/trainer.h"
 
@@ -34,6 +35,7 @@ nb::dict train(const Config& config, const std::string& run_dir, const std::stri
   TrainResult result;
   try {
     const nb::gil_scoped_release release;
+    const ComputeScope compute;
     Trainer trainer(config, {.run_dir = run_dir.empty() ? "runs/" + config.run.name : run_dir,
                              .data_dir = data_dir,
                              .resume = resume,

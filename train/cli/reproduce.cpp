@@ -14,6 +14,7 @@
 #include "train/reproduce/render.h"
 #include "train/reproduce/runner.h"
 #include "train/reproduce/verify.h"
+#include "train/version.h"
 
 namespace tapeformer {
 namespace {
@@ -79,7 +80,8 @@ std::vector<OptionSpec> make_reproduce_options() {
        .default_value = std::string(),
        .help =
            "table.json or file of docs/results: repeats its rows with its scale, settings and first seed, "
-           "and says which values agree; exit status 1 if one differs. --out is then runs/verify/NAME-SCALE"},
+           "and says which values agree; exit status 1 if one differs. --out is then "
+           "runs/verify/NAME-SCALE-COMMIT"},
       {.name = "verify-minutes",
        .default_value = 10.0,
        .help = "repeat rows that took at most so many minutes",
@@ -198,7 +200,8 @@ ReproductionOptions make_reproduction_options(const Reproduction& chosen, const 
   if (options.output_folder.empty())
     options.output_folder =
         fs::path("runs") / (stated ? "verify" : "reproduce") /
-        (chosen.name + "-" + list_table_scale_names()[static_cast<size_t>(options.scale)]);
+        (chosen.name + "-" + list_table_scale_names()[static_cast<size_t>(options.scale)] +
+         (stated ? "-" + get_source_commit() : ""));  // results of another program are not compared again
   if (!options.runs_folder.empty() && !fs::is_directory(options.runs_folder))
     throw ConfigError("--runs " + options.runs_folder.string() + ": no such folder");
   extract_measurement_options(chosen, options);

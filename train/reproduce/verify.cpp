@@ -62,8 +62,9 @@ bool agrees(const Json& stated, const Json& repeated, double tolerance) {
   const Json spread = find_entry(stated, "spread");
   return !again.empty() && std::all_of(again.begin(), again.end(), [&](double value) {
     const double outside = std::max({*smallest - value, value - *largest, 0.0});
-    const double allowed = spread.is_number() ? spread.get<double>()
-                                              : tolerance * std::max(std::abs(*smallest), std::abs(*largest));
+    const double stated_spread = spread.is_number() ? spread.get<double>() : 0;
+    const double allowed =
+        stated_spread > 0 ? stated_spread : tolerance * std::max(std::abs(*smallest), std::abs(*largest));
     return outside <= allowed;
   });
 }
@@ -134,8 +135,12 @@ std::vector<std::string> select_verified_rows(const StatedTable& stated, const R
     } else if (const double minutes = find_stated_minutes(*found); minutes > verification.max_minutes) {
       skipped.push_back(fmt::format("{}: takes {:.1f} minutes", row.name, minutes));
     } else {
-      if (options.seeds.empty()) options.seeds = {find_first_seed(*found)};
-      names.push_back(row.name);
+      const int64_t seed = find_first_seed(*found);
+      if (options.seeds.empty()) options.seeds = {seed};
+      if (names.empty() || options.seeds.front() == seed)
+        names.push_back(row.name);
+      else
+        skipped.push_back(concat_text(row.name, ": has no stated values of seed ", options.seeds.front()));
     }
   }
   if (names.empty())

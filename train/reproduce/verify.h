@@ -13,7 +13,7 @@ namespace tapeformer {
 
 struct VerificationOptions {
   double max_minutes = 10;  // rows that took longer are not repeated
-  double tolerance = 0.01;  // relative difference that is permitted if a cell states no spread
+  double tolerance = 0.01;  // relative difference that is permitted if a cell states no spread, or 0
 };
 
 // The contents of a table.json that a verification uses.
@@ -44,8 +44,8 @@ struct Verification {
 
 // Compares `repeated`, the result of run_reproduction(), with the stated table. A number agrees if it is
 // between the smallest and the largest stated value of its cell, or outside by at most the stated spread. If
-// the cell states no spread, the relative difference must be at most the tolerance. A text must be equal.
-// Speeds and times are shown and not compared.
+// the cell states no spread, or 0, the relative difference must be at most the tolerance. A text must be
+// equal. Speeds and times are shown and not compared.
 Verification compare_tables(const StatedTable& stated, const Json& repeated, const Reproduction& reproduction,
                             const VerificationOptions& verification, const ReproductionOptions& options);
 

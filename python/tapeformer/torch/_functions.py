@@ -198,11 +198,18 @@ def find_feature_map(name: str) -> int:
     return _ops.FEATURE_MAPS[name]
 
 
+def read_scale(scale: Optional[float]) -> float:
+    """Returns the scale for the extension, where 0 is the default 1 / sqrt(dim)."""
+    if scale is not None and scale == 0:
+        raise ValueError("scale must not be 0; None: 1 / sqrt(dim)")
+    return 0.0 if scale is None else float(scale)
+
+
 def _attend(q, k, v, causal, lengths, scale, dropout_p, block, before, after):
     q, k, v = _prepare("softmax_attention", q, k, v)
     seed = _draw_seed() if dropout_p > 0 else None
     return _ops.softmax(
-        q, k, v, _prepare_lengths(lengths), seed, bool(causal), float(scale or 0), float(dropout_p), block, before,
+        q, k, v, _prepare_lengths(lengths), seed, bool(causal), read_scale(scale), float(dropout_p), block, before,
         after,
     )  # fmt: skip
 

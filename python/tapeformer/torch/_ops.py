@@ -42,7 +42,9 @@ class Operator:
         inputs = arguments[: self.input_count]
         if torch.compiler.is_compiling() or any(type(x) not in _PLAIN for x in inputs):
             results = self.custom(*arguments)[: self.result_count]
-        elif torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
+        elif (
+            torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
+        ) or torch.autograd.forward_ad._current_level >= 0:  # forward-mode derivatives raise there
             return self.function.apply(*arguments)
         else:
             results = self.forward(*arguments)[: self.result_count]
@@ -116,6 +118,7 @@ _PLAIN = (Tensor, torch.nn.Parameter, type(None))
 
 
 def _encode(constants: Sequence) -> str:
+    constants = [int(x) if isinstance(x, torch.SymInt) else float(x) if isinstance(x, torch.SymFloat) else x for x in constants]
     return ",".join(f"{type(x).__name__}:{x!r}" if not isinstance(x, str) else f"str:{x}" for x in constants)
 
 

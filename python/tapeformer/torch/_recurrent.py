@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from ._functions import find_feature_map
+from ._functions import find_feature_map, read_scale
 from ._ops import UNLIMITED
 
 
@@ -45,7 +45,7 @@ def linear_attention_step(
     if state is None:
         state = LinearState(q.new_zeros((batch, heads, dim, v.shape[2])), q.new_zeros((batch, heads, dim)))
     out = v.new_empty(v.shape)
-    _core.linear_step(q, k, v, state.kv, state.key_sum, find_feature_map(feature_map), eps, out)
+    _core.linear_step(torch.get_num_threads(), q, k, v, state.kv, state.key_sum, find_feature_map(feature_map), eps, out)
     return out, state
 
 
@@ -73,7 +73,7 @@ def softmax_attention_step(
         state = KeyValueState(*grown, state.length)
     out = v.new_empty(v.shape)
     before = UNLIMITED if window is None else window - 1
-    length = _core.softmax_step(q, k, v, state.keys, state.values, state.length, scale or 0.0, before, out)
+    length = _core.softmax_step(torch.get_num_threads(), q, k, v, state.keys, state.values, state.length, read_scale(scale), before, out)
     return out, state._replace(length=length)
 
 
@@ -97,7 +97,7 @@ def gated_linear_attention_step(
     if state is None:
         state = q.new_zeros((*q.shape, v.shape[2]))
     out = v.new_empty(v.shape)
-    _core.gated_step(q, k, v, log_decay, erase, beta, state, out)
+    _core.gated_step(torch.get_num_threads(), q, k, v, log_decay, erase, beta, state, out)
     return out, state
 
 

@@ -382,7 +382,7 @@ TEST_CASE("reproduce mnist-speed measures models without training, and compares 
   CHECK(mean(table, "linear", "recurrent_images_per_second_bfloat16") > 0);
   CHECK(row_of(table, "gated-delta")["cells"]["recurrent_cpu_seconds_ratio"]["text"] == "–");
   CHECK(!row_of(table, "lsh-1")["cells"].contains("recurrent_cpu_seconds"));
-  CHECK(check_verification("mnist-speed", dir / "out")["differ"] == 0);
+  CHECK(check_verification("mnist-speed", dir / "out")["speeds_not_compared"] > 0);
 }
 
 TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
