@@ -281,6 +281,14 @@ def test_other_wrong_arguments_raise():
         tt.softmax_attention(q.detach().numpy(), q, q)
 
 
+def test_a_scale_of_zero_raises():
+    x = torch.randn(1, 4, 1, 4)
+    with pytest.raises(ValueError, match="scale"):
+        tt.softmax_attention(x, x, x, scale=0.0)
+    with pytest.raises(ValueError, match="scale"):
+        tt.softmax_attention_step(x[:, 0], x[:, 0], x[:, 0], scale=0.0)
+
+
 def test_second_derivatives_raise():
     q = torch.randn(1, 5, 2, 4, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(tt.linear_attention(q, q, q).sum(), q, create_graph=True)
@@ -316,6 +324,34 @@ def test_several_threads_compute_the_same():
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_threads_with_different_numbers_of_threads():
+    q, v = torch.randn(1, 3000, 1, 32), torch.randn(1, 3000, 1, 32)
+    expected = tt.lsh_attention(q, v, causal=True, seed=1)
+    stop = threading.Event()
+
+    def disturb():
+        torch.set_num_threads(16)
+        small = torch.randn(1, 4, 1, 4)
+        while not stop.is_set():
+            tt.softmax_attention(small, small, small)
+
+    other = threading.Thread(target=disturb)
+    other.start()
+    try:
+        for _ in range(10):
+            assert torch.allclose(tt.lsh_attention(q, v, causal=True, seed=1), expected, atol=1e-5)
+    finally:
+        stop.set()
+        other.join()
+
+
+def test_forward_mode_raises():
+    x = torch.randn(1, 4, 1, 4)
+    with torch.autograd.forward_ad.dual_level(), pytest.raises((RuntimeError, NotImplementedError)):
+        dual = torch.autograd.forward_ad.make_dual(x, x)
+        tt.softmax_attention(dual, x, x)
 
 
 def test_backward_may_run_in_another_thread():

@@ -119,6 +119,11 @@ def test_sequences_are_generated(copy_run):
     assert first.shape == (2, 10) and np.array_equal(first[:, :3], prompt)
     assert np.array_equal(first, model.generate(prompt, 10, seed=1, mode="recompute"))
     assert not np.array_equal(first, model.generate(prompt, 10, seed=2))
+    for wrong in (257, -255):
+        with pytest.raises(ValueError, match=str(wrong)):
+            model.generate(np.array([[wrong, 2, 3]]), 10)
+    with pytest.raises(ValueError, match="temperature"):
+        model.generate(prompt, 10, temperature=-1.0)
 
 
 def test_text_is_generated_and_scored(text_run, program):

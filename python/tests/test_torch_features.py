@@ -40,6 +40,16 @@ def test_compiled_code_has_no_graph_breaks_and_the_same_gradients(name):
         assert b is None or torch.allclose(a, b, atol=1e-4)
 
 
+def test_compiled_code_takes_changing_windows():
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda q, k, v, w: tt.local_attention(q, k, v, window=w).sum(), dynamic=True, backend="aot_eager")
+    for window in (4, 5, 6):
+        q, k, v = make_inputs()
+        compiled(q, k, v, window).backward()
+        expected = torch.autograd.grad(tt.local_attention(q, k, v, window=window).sum(), v)[0]
+        assert torch.allclose(v.grad, expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["softmax_attention", "linear_attention"])
 def test_operators_pass_the_checks_of_torch_library(name):
     q, k, v = make_inputs(8)
