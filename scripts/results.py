@@ -31,6 +31,8 @@ RESULTS = DOCS / "results"
 PAGES = {name: [name] for name in ["mnist-table", "cifar10-table", "copy-convergence", "attention-scaling",
                                    "reformer-table2", "translation-table", "recall-table", "speed", "memory", "gpu"]}
 PAGES["speech-table"] = ["speech-table", "speech-table-digits", "speech-table-synthetic", "speech-scaling"]
+PAGES["mnist-table"] = ["mnist-table", "mnist-speed"]
+PAGES["cifar10-table"] = ["cifar10-table", "cifar10-speed"]
 PAGES["survey-table"] = ["survey-table", "survey-speed"]
 HAND_WRITTEN = ["title", "opening", "notes", "blocks"]
 CURVE_POINTS, CURVE_DIGITS = 100, 4  # of a curve in a file: enough for a picture
