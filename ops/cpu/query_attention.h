@@ -109,6 +109,25 @@ class QueryAttention {
   T scores_[kMaxHeads][kBlock];
 };
 
+// Calls f(batch, first head, number of heads) for all groups of heads of all sequences, in parallel. `work`
+// is the number of multiply-adds of a sequence. The groups are smaller if the sequences do not keep all
+// threads busy.
+template <class T, class F>
+void for_each_head_group(const SoftmaxAttentionShape& s, int64_t work, F&& f) {
+  constexpr int64_t kMinWorkPerThread = 1 << 15;
+  int64_t group = s.pattern.differs_by_head() ? 1 : std::min(QueryAttention<T>::kMaxHeads, s.heads);
+  if (s.batch < get_thread_count() && work > kMinWorkPerThread)
+    group = std::min(group, (s.batch * s.heads + get_thread_count() - 1) / get_thread_count());
+  const int64_t groups = group > 0 ? (s.heads + group - 1) / group : 0;
+  const int64_t grain = std::max<int64_t>(kMinWorkPerThread * groups / std::max<int64_t>(work, 1), 1);
+  parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i % groups * group;
+      f(i / groups, first, std::min(group, s.heads - first));
+    }
+  });
+}
+
 // Most queries of a sequence for which packing its keys is slower than reading them for each query.
 inline constexpr int64_t kFewQueries = 8;
 // Most keys, so that they stay in the cache between the queries.
@@ -124,22 +143,15 @@ template <class T>
 void attend_with_few_queries(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
                              AttentionRows<const T> k, AttentionRows<const T> v, AttentionRows<T> out,
                              T* log_sums) {
-  constexpr int64_t kMinWorkPerThread = 1 << 15;
-  const int64_t group = std::clamp<int64_t>(s.heads, 1, QueryAttention<T>::kMaxHeads);
-  const int64_t groups = (s.heads + group - 1) / group;
-  const int64_t work = group * s.query_length * s.key_length * (s.dim + s.value_dim);
-  const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
-  parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t batch = i / groups, first = i % groups * group, heads = std::min(group, s.heads - first);
-      const int64_t keys = get_valid_length(s.key_lengths, batch, s.key_length);
-      const AttendedKeys attended{s.pattern, s.query_length, s.key_length, keys, false};
-      QueryAttention<T> head_group(s, batch, first, heads, k, v, std::max<int64_t>(s.key_length, 1));
-      for (int64_t query = 0; query < s.query_length; ++query) {
-        head_group.attend(attended, query, q, query, out);
-        for (int64_t h = 0; h < heads; ++h)
-          log_sums[(batch * s.heads + first + h) * s.query_length + query] = head_group.log_sum(h);
-      }
+  const int64_t work = s.heads * s.query_length * s.key_length * (s.dim + s.value_dim);
+  for_each_head_group<T>(s, work, [&](int64_t batch, int64_t first, int64_t heads) {
+    const int64_t keys = get_valid_length(s.key_lengths, batch, s.key_length);
+    const AttendedKeys attended{s.pattern, s.query_length, s.key_length, keys, false};
+    QueryAttention<T> group(s, batch, first, heads, k, v, std::max<int64_t>(s.key_length, 1));
+    for (int64_t query = 0; query < s.query_length; ++query) {
+      group.attend(attended, query, q, query, out);
+      for (int64_t h = 0; h < heads; ++h)
+        log_sums[(batch * s.heads + first + h) * s.query_length + query] = group.log_sum(h);
     }
   });
 }

@@ -17,15 +17,7 @@ from ._core import version as __version__
 from ._model import Model, load
 from ._training import Config, read_metrics, train
 
-for _error in (
-    CheckpointError,
-    ConfigError,
-    DataError,
-    DeviceError,
-    DivergenceError,
-    OutOfMemoryError,
-    ShapeError,
-):
+for _error in [x for x in globals().values() if isinstance(x, type) and issubclass(x, Exception)]:
     _error.__module__ = "tapeformer"
 
 
