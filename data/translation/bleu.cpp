@@ -119,10 +119,9 @@ std::string BleuScore::format() const {
   return text;
 }
 
-std::string make_bleu_signature(const BleuOptions& options, size_t reference_count, bool effective_order) {
+std::string make_bleu_signature(const BleuOptions& options, size_t reference_count) {
   return concat_text("nrefs:", reference_count, "|case:", options.lower_case ? "lc" : "mixed",
-                     "|eff:", effective_order ? "yes" : "no", "|tok:", to_string(options.tokenizer),
-                     "|smooth:exp|version:", kSacrebleuVersion);
+                     "|eff:no|tok:", to_string(options.tokenizer), "|smooth:exp|version:", kSacrebleuVersion);
 }
 
 }  // namespace tapeformer

@@ -60,7 +60,6 @@ BleuScore compute_bleu(const BleuStatistics& statistics, bool effective_order = 
 
 // Returns sacrebleu's description of a BLEU score, such as
 // "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0".
-std::string make_bleu_signature(const BleuOptions& options, size_t reference_count,
-                                bool effective_order = false);
+std::string make_bleu_signature(const BleuOptions& options, size_t reference_count);
 
 }  // namespace tapeformer

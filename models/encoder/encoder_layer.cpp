@@ -323,26 +323,10 @@ void EncoderLayer::apply(HiddenStates& states, const AttentionMask& mask, const 
             states);
 }
 
-Tensor EncoderLayer::run_attention_branch(const Tensor& x, const AttentionMask& mask,
-                                          const ForwardContext& context) const {
-  const EncodedSource none;
-  return run_residual_branch(TapeExecutor{*this, mask, context, none, context.first_example * x.size(1)},
-                             ResidualBranch::attention, x);
-}
-
-Tensor EncoderLayer::run_cross_attention_branch(const Tensor& x, const EncodedSource& source,
-                                                const ForwardContext& context) const {
-  const AttentionMask no_mask;
-  return run_residual_branch(TapeExecutor{*this, no_mask, context, source, context.first_example * x.size(1)},
-                             ResidualBranch::cross_attention, x);
-}
-
-Tensor EncoderLayer::run_feedforward_branch(const Tensor& x, int64_t first_row,
-                                            const ForwardContext& context) const {
-  const AttentionMask no_mask;
-  const EncodedSource none;
-  return run_residual_branch(TapeExecutor{*this, no_mask, context, none, first_row},
-                             ResidualBranch::feedforward, x);
+Tensor EncoderLayer::run_branch(ResidualBranch branch, const Tensor& x, const AttentionMask& mask,
+                                const ForwardContext& context, const EncodedSource& source,
+                                int64_t first_row) const {
+  return run_residual_branch(TapeExecutor{*this, mask, context, source, first_row}, branch, x);
 }
 
 }  // namespace tapeformer

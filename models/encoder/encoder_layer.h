@@ -190,15 +190,11 @@ class EncoderLayer final : public Module {
   void apply(HiddenStates& states, const AttentionMask& mask, const ForwardContext& context,
              const EncodedSource& source = {}) const;
 
-  // Return the results of run_residual_branch() for the branches of attention and for the feed-forward
-  // branch. x is (batch, length, width) for attention and (count, width) in run_feedforward_branch().
-  // `first_row` is the index of the first row of x among the rows of the whole batch. Dropout masks depend on
-  // `first_row`.
-  Tensor run_attention_branch(const Tensor& x, const AttentionMask& mask,
-                              const ForwardContext& context) const;
-  Tensor run_cross_attention_branch(const Tensor& x, const EncodedSource& source,
-                                    const ForwardContext& context) const;
-  Tensor run_feedforward_branch(const Tensor& x, int64_t first_row, const ForwardContext& context) const;
+  // Returns the result of run_residual_branch(). x is (count, width) for the feed-forward branch and
+  // (batch, length, width) for the other branches. `first_row` is the index of the first row of x among the
+  // rows of the whole batch. Dropout masks depend on it.
+  Tensor run_branch(ResidualBranch branch, const Tensor& x, const AttentionMask& mask,
+                    const ForwardContext& context, const EncodedSource& source, int64_t first_row) const;
 
   const std::string& name() const { return name_; }
   std::span<const ResidualBranch> branches() const { return list_branches(cross_attention != nullptr); }

@@ -22,21 +22,16 @@ std::vector<ReversibleBlock> make_reversible_blocks(const std::vector<std::uniqu
   std::vector<ReversibleBlock> blocks;
   for (const auto& pointer : layers) {
     const EncoderLayer& layer = *pointer;
-    const auto attend = [&layer, length, mask, context](const Tensor& rows, int64_t) {
-      return reshape(layer.run_attention_branch(split_sequences(rows, length), mask, *context), rows.shape());
-    };
-    const auto attend_source = [&layer, length, source, context](const Tensor& rows, int64_t) {
-      return reshape(layer.run_cross_attention_branch(split_sequences(rows, length), source, *context),
-                     rows.shape());
-    };
-    const auto transform = [&layer, first_row, context](const Tensor& rows, int64_t first) {
-      return layer.run_feedforward_branch(rows, first_row + first, *context);
-    };
     std::vector<ReversibleBranch> branches;
-    for (const ResidualBranch branch : layer.branches())
-      branches.push_back(branch == ResidualBranch::attention         ? ReversibleBranch{attend}
-                         : branch == ResidualBranch::cross_attention ? ReversibleBranch{attend_source}
-                                                                     : ReversibleBranch{transform, chunks});
+    for (const ResidualBranch branch : layer.branches()) {
+      const bool by_row = branch == ResidualBranch::feedforward;
+      const auto run = [&layer, branch, by_row, length, mask, source, first_row, context](const Tensor& rows,
+                                                                                          int64_t first) {
+        const Tensor x = by_row ? rows : split_sequences(rows, length);
+        return reshape(layer.run_branch(branch, x, mask, *context, source, first_row + first), rows.shape());
+      };
+      branches.push_back({run, by_row ? chunks : 1});
+    }
     blocks.push_back({std::move(branches), layer.leaves()});
   }
   return blocks;

@@ -45,6 +45,8 @@ constexpr Workload kWorkloads[] = {
     {"softmax, token", "softmax", Precision::bfloat16, Counted::token, 32, 17, "softmax_attention"},
     {"gated", "linear", Precision::bfloat16, Counted::gated_attention, 2, 10, "gated_"},
     {"gated, float32", "linear", Precision::float32, Counted::gated_attention, 2, 10, "gated_"},
+    {"gated, token", "gated-delta", Precision::bfloat16, Counted::token, 32, 29, "gated_"},
+    {"convolution, token", "gated-delta", Precision::bfloat16, Counted::token, 32, 29, "short_conv"},
 };
 
 struct Figures {
@@ -85,6 +87,8 @@ constexpr Budget kBudgets[] = {
     {"softmax, token", "softmax_attention_step.cu", {2816, 11264, 48384}},
     {"gated", "gated_linear_attention.cu", {74016, 414464, 2318336}},
     {"gated, float32", "gated_linear_attention.cu", {98592, 742144, 2318336}},
+    {"gated, token", "gated_linear_attention_step.cu", {61696, 117760, 55296}},
+    {"convolution, token", "short_conv.cu", {11520, 82944, 0}},
 };
 
 BenchmarkedModel choice_of(const Workload& workload) {

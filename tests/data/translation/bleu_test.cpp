@@ -65,6 +65,6 @@ TEST_CASE("scores need references, in the same number for all segments") {
 TEST_CASE("signatures name the tokenizer, the case and the number of references") {
   CHECK(make_bleu_signature({BleuTokenizer::international, true}, 2) ==
         "nrefs:2|case:lc|eff:no|tok:intl|smooth:exp|version:2.6.0");
-  CHECK(make_bleu_signature({}, 1, true) == "nrefs:1|case:mixed|eff:yes|tok:13a|smooth:exp|version:2.6.0");
+  CHECK(make_bleu_signature({}, 1) == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0");
   CHECK(make_chrf_signature({}, 1) == "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0");
 }
