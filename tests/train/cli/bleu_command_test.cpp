@@ -45,6 +45,8 @@ TEST_CASE("bleu prints BLEU and chrF2 with their signatures") {
         "chrF2 = 61.28\n"
         "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0\n");
   CHECK(run_program({"bleu", "-", reference}, "", hypothesis).out == result.out);
+  const std::string pipes = PROGRAM " bleu <(cat \"$0\") <(cat \"$1\")";
+  CHECK(run_words({"bash", "-c", pipes, hypothesis, reference}).out == result.out);
   const auto packed = files.folder / "r.gz";
   write_file(packed, gzipped(Bytes(references.begin(), references.end())));
   CHECK(run_program({"bleu", hypothesis, packed.string()}).out == result.out);

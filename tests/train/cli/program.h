@@ -54,17 +54,24 @@ inline int wait_for_exit_code(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// Runs tapeformer with the arguments `words`. Standard input is read from `in_path`. If `out_path` is not
-// empty, standard output is written to this file, and not to the result.
-inline ProgramResult run_program(const std::vector<std::string>& words, const std::string& out_path = "",
-                                 const std::string& in_path = "/dev/null") {
+// Runs a command; see start_command(). Standard input is read from `in_path`. If `out_path` is not empty,
+// standard output is written to this file, and not to the result.
+inline ProgramResult run_words(const std::vector<std::string>& words, const std::string& out_path = "",
+                               const std::string& in_path = "/dev/null") {
   const TempDir dir;
   const std::string out = out_path.empty() ? (dir / "out").string() : out_path, err = (dir / "err").string();
   ProgramResult result;
-  result.code = wait_for_exit_code(start_program(words, out, err, in_path));
+  result.code = wait_for_exit_code(start_command(words, out, err, in_path));
   if (out_path.empty()) result.out = read_file(out);
   result.err = read_file(err);
   return result;
+}
+
+// Runs tapeformer with the arguments `words`; see run_words().
+inline ProgramResult run_program(std::vector<std::string> words, const std::string& out_path = "",
+                                 const std::string& in_path = "/dev/null") {
+  words.insert(words.begin(), PROGRAM);
+  return run_words(words, out_path, in_path);
 }
 
 // Returns the JSON object that a command with --json printed. Throws if standard output is not one object on

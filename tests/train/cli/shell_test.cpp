@@ -13,16 +13,6 @@ using namespace tapeformer::test;
 
 namespace {
 
-ProgramResult run_words(const std::vector<std::string>& words) {
-  const TempDir dir;
-  ProgramResult result;
-  const std::string out = (dir / "out").string(), err = (dir / "err").string();
-  result.code = wait_for_exit_code(start_command(words, out, err));
-  result.out = read_file(out);
-  result.err = read_file(err);
-  return result;
-}
-
 bool has_program(const std::string& name) {
   return run_words({"sh", "-c", "command -v " + name}).code == 0;
 }

@@ -66,6 +66,8 @@ TEST_CASE("translate keeps the order of the lines and empty lines, from a file a
   CHECK(lines[0] == lines[4]);
   CHECK(run.call({"translate"}, path).out == result.out);
   CHECK(run.call({"translate", "-"}, path).out == result.out);
+  const std::string pipe = PROGRAM " translate \"$0\" <(cat \"$1\")";
+  CHECK(run_words({"bash", "-c", pipe, (run.dir / "run").string(), path}).out == result.out);
   CHECK(run.call({"translate", path, "--batch-tokens", "1"}).out == result.out);
   CHECK(run.call({"translate", path, "--greedy"}).out == run.call({"translate", path, "--beam", "1"}).out);
   CHECK(run.call({"translate", run.input("")}).code == 3);

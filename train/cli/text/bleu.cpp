@@ -1,13 +1,11 @@
 // The command "tapeformer bleu". It scores a file of translations against files of reference translations.
-#include <iostream>
-#include <iterator>
-
 #include "core/base/errors.h"
 #include "data/files/gzip.h"
 #include "data/files/text_encoding.h"
 #include "data/files/text_lines.h"
 #include "data/translation/corpus_scorer.h"
 #include "train/cli/commands.h"
+#include "train/cli/text/line_input.h"
 
 namespace tapeformer {
 namespace {
@@ -23,10 +21,8 @@ struct SegmentFile {
 };
 
 Bytes read_segment_bytes(const std::string& path) {
-  if (path != "-") return read_unpacked(path, kMaxSegmentFileBytes);
-  Bytes bytes(std::istreambuf_iterator<char>(std::cin), {});
-  if (std::cin.bad()) throw DataError("cannot read standard input");
-  return bytes;
+  return InputStream::is_named_by(path) ? InputStream(path).read_all()
+                                        : read_unpacked(path, kMaxSegmentFileBytes);
 }
 
 void check_segment(std::string_view line, const std::string& location) {
@@ -36,8 +32,8 @@ void check_segment(std::string_view line, const std::string& location) {
         concat_text(location, ": the line has ", line.size(), " bytes, expected at most ", kMaxSegmentBytes));
 }
 
-// Reads the lines of a plain or gzip file, or of standard input if `path` is "-". Only U+000A ends a line,
-// because sacrebleu opens files in this way.
+// Reads the lines of a plain or compressed file or of a stream. Only U+000A ends a line, because sacrebleu
+// opens files in this way.
 SegmentFile read_segments(const std::string& path) {
   SegmentFile file{path == "-" ? "standard input" : path, read_segment_bytes(path), {}};
   std::string_view text = view_as_text(file.bytes, file.bytes.size());
@@ -72,10 +68,9 @@ CommandSpec make_bleu_spec() {
       .summary =
           "Prints BLEU and chrF2 of translations with the signatures of sacrebleu, whose scores they "
           "equal.",
-      .positionals = {{"HYPOTHESIS", "translations, one segment per line; plain or gzip; -: standard input"},
-                      {.name = "REFERENCE",
-                       .help = "reference translations of the same segments",
-                       .is_repeated = true}},
+      .positionals =
+          {{"HYPOTHESIS", "translations, one segment per line; plain or compressed; -: standard input"},
+           {.name = "REFERENCE", .help = "reference translations of the same segments", .is_repeated = true}},
       .options = {{.name = "tokenize",
                    .default_value = std::string("13a"),
                    .help = "tokens of BLEU",

@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
+#include <iterator>
 
 #include "core/base/errors.h"
 #include "data/files/text_encoding.h"
@@ -16,12 +18,41 @@ constexpr size_t kMaxInputLineBytes = size_t{1} << 20;
 
 }  // namespace
 
-LineInput::LineInput(const std::string& path)
-    : name_(path == kStandardInputName ? "standard input" : path),
-      file_(path == kStandardInputName ? nullptr : std::make_unique<SentenceFile>(path)) {}
+bool InputStream::is_named_by(const std::string& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  return path == kStandardInputName || std::filesystem::is_fifo(status) ||
+         std::filesystem::is_character_file(status);
+}
+
+InputStream::InputStream(const std::string& path) : name_(path) {
+  if (path == kStandardInputName) {
+    name_ = "standard input";
+    return;
+  }
+  pipe_.open(path, std::ios::binary);
+  if (!pipe_) throw DataError(path + ": cannot be opened");
+}
+
+std::streambuf& InputStream::buffer() {
+  return pipe_.is_open() ? *pipe_.rdbuf() : *std::cin.rdbuf();
+}
+
+Bytes InputStream::read_all() {
+  Bytes bytes(std::istreambuf_iterator<char>(&buffer()), {});
+  if (bytes.empty()) throw DataError(name_ + ": no text: the size is 0 bytes");
+  return bytes;
+}
+
+LineInput::LineInput(const std::string& path) {
+  if (InputStream::is_named_by(path))
+    stream_ = std::make_unique<InputStream>(path);
+  else
+    file_ = std::make_unique<SentenceFile>(path);
+}
 
 std::vector<std::string> LineInput::read(size_t count) {
-  if (!file_ && isatty(STDIN_FILENO) != 0) count = 1;
+  if (stream_ && isatty(STDIN_FILENO) != 0) count = 1;
   std::vector<std::string> lines;
   for (std::string line; lines.size() < count && read_line(line);) lines.push_back(std::move(line));
   return lines;
@@ -34,16 +65,16 @@ bool LineInput::read_line(std::string& line) {
     return true;
   }
   line.clear();
-  std::streambuf& input = *std::cin.rdbuf();
+  std::streambuf& input = stream_->buffer();
   int c = input.sbumpc();
   for (; c != EOF && c != '\n' && line.size() <= kMaxInputLineBytes; c = input.sbumpc())
     line += static_cast<char>(c);
   if (c == EOF && line.empty()) return false;
-  const std::string location = concat_text(name_, ":", ++number_);
+  const std::string location = concat_text(stream_->name(), ":", ++number_);
   if (line.size() > kMaxInputLineBytes)
     throw DataError(concat_text(location, ": the line has more than ", kMaxInputLineBytes, " bytes"));
   if (number_ == 1 && (line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF")))
-    throw DataError(name_ + ": " + describe_encoding_problem(detect_text_encoding(line), "FILE"));
+    throw DataError(stream_->name() + ": " + describe_encoding_problem(detect_text_encoding(line), "FILE"));
   if (number_ == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
   if (line.ends_with('\r')) line.pop_back();
   require_utf8(line, location);

@@ -1,20 +1,40 @@
-// Lines of a file or of standard input.
+// Texts of files, pipes and standard input.
 #pragma once
 
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "data/files/file.h"
 #include "data/translation/sentence_pairs.h"
 
 namespace tapeformer {
 
 inline constexpr char kStandardInputName[] = "-";
 
-// The lines of a file (SentenceFile) or of standard input, without line ends.
+// Standard input, if the path is "-", or a pipe, such as /dev/stdin and <(zcat FILE) of a shell.
+class InputStream {
+ public:
+  // Returns whether the path names a stream and not a file.
+  static bool is_named_by(const std::string& path);
+
+  // Throws DataError if the pipe cannot be opened.
+  explicit InputStream(const std::string& path);
+  const std::string& name() const { return name_; }
+  std::streambuf& buffer();
+  // Returns all bytes. Throws DataError if there are none, or if the stream cannot be read.
+  Bytes read_all();
+
+ private:
+  std::string name_;
+  std::ifstream pipe_;  // closed for standard input
+};
+
+// The lines of a file (SentenceFile) or of a stream, without line ends.
 class LineInput {
  public:
-  // `path` is "-" for standard input. Throws the errors of SentenceFile.
+  // Throws the errors of SentenceFile and InputStream.
   explicit LineInput(const std::string& path);
   // Returns at most `count` next lines, or one line of a terminal. The result is empty at the end. Throws
   // DataError for a line that is not UTF-8 or has more than 1 MiB.
@@ -23,9 +43,9 @@ class LineInput {
  private:
   bool read_line(std::string& line);
 
-  std::string name_;
-  std::unique_ptr<SentenceFile> file_;  // null for standard input
-  int64_t number_ = 0;                  // of lines read
+  std::unique_ptr<SentenceFile> file_;
+  std::unique_ptr<InputStream> stream_;  // if there is no file
+  int64_t number_ = 0;                   // of lines read
 };
 
 }  // namespace tapeformer

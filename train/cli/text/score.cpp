@@ -1,7 +1,5 @@
 // The command "tapeformer score". For each line of a text, it prints -log2 of the probability that a language
 // model assigns to the line. For a translation model, it prints the log-probabilities of given translations.
-#include <iostream>
-#include <iterator>
 #include <limits>
 #include <numbers>
 
@@ -68,12 +66,11 @@ class LineScorer {
   std::vector<Report> rows_;
 };
 
-// Returns the contents of a plain or gzip file. If `path` is "-", returns the contents of standard input.
+// Returns the contents of a stream or of a plain or compressed file.
 std::string read_text(const std::string& path) {
-  if (path == "-") {
-    std::string text(std::istreambuf_iterator<char>(std::cin), {});
-    if (text.empty()) throw DataError("standard input: no text: the size is 0 bytes");
-    return text;
+  if (InputStream::is_named_by(path)) {
+    const Bytes bytes = InputStream(path).read_all();
+    return std::string(view_as_text(bytes, bytes.size()));
   }
   const TextSource source({path});
   std::string text(static_cast<size_t>(source.size()), '\0');
