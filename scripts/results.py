@@ -7,6 +7,9 @@
                                   writes the rows of files table.json of `tapeformer reproduce` to
                                   docs/results/NAME.json. Later files replace cells of earlier files.
                                   Title, opening, notes and blocks of an existing file stay as they are.
+    scripts/results.py --peers NAME RUN.json…
+                                  writes the best of the results of tests/bench/peers/generate.py for each cell of
+                                  docs/results/NAME.json to the entry "peers" of this file
     scripts/results.py --device PAGE.json RUN.json…
                                   replaces the measured sections of PAGE.json by the sections in the JSON files of
                                   gpu-check.sh, and writes PAGE.md. Later files replace sections of earlier files.
@@ -34,7 +37,7 @@ PAGES["speech-table"] = ["speech-table", "speech-table-digits", "speech-table-sy
 PAGES["mnist-table"] = ["mnist-table", "mnist-speed"]
 PAGES["cifar10-table"] = ["cifar10-table", "cifar10-speed"]
 PAGES["survey-table"] = ["survey-table", "survey-speed"]
-HAND_WRITTEN = ["title", "opening", "notes", "blocks"]
+KEPT = ["title", "opening", "notes", "peers", "blocks"]  # of an existing file, if a table is recorded again
 CURVE_POINTS, CURVE_DIGITS = 100, 4  # of a curve in a file: enough for a picture
 # README.md and docs/attention.md are written by hand, except for the lines between these marks.
 BEGIN, END = "<!-- Begin of a table that scripts/results.py writes. -->", "<!-- End of the table. -->"
@@ -55,7 +58,7 @@ def compact(value: object, indent: int = 0) -> str:
     line = json.dumps(value, ensure_ascii=False)
     if indent + len(line) <= WIDTH or not isinstance(value, (dict, list)):
         return line
-    if isinstance(value, dict) and ("status" in value or "seed" in value or "label" in value):
+    if isinstance(value, dict) and any(key in value for key in ("status", "seed", "label", "package")):
         return line
     if isinstance(value, list) and not any(isinstance(one, dict) or (isinstance(one, str) and len(one) > WIDTH) or
                                            (isinstance(one, list) and isinstance(one[0], str)) for one in value):
@@ -185,6 +188,33 @@ def table_text(table: dict, name: str) -> list[str]:
     return parts + ["\n".join(wrapped("- " + note) for note in table["notes"]), seed_lines(table)]
 
 
+def peers_text(table: dict) -> list[str]:
+    """Returns a table of the cells that the entry "peers" has too, and a sentence about the peers."""
+    peers, lines = table["peers"], []
+    for row in table["rows"]:
+        for form, what in (("recurrent", "cached" if row["name"] == "softmax" else "recurrent"), ("recompute", "recomputed")):
+            for suffix, precision in (("", ""), ("_bfloat16", ", bfloat16")):
+                line = [f"{row['name']}, {what}{precision}"]
+                for measure in ("cpu_seconds", "images_per_second"):
+                    column = f"{form}_{measure}{suffix}"
+                    ours = row["cells"].get(column, {}).get("mean")
+                    theirs = peers.get(f"{row['name']}:{column}", {}).get("value")
+                    known = ours is not None and theirs is not None
+                    ratio = (theirs / ours if measure == "cpu_seconds" else ours / theirs) if known else None
+                    line += [f"{ours:.3f}", f"{theirs:.3f}", f"{ratio:.2f}"] if known else ["–"] * 3
+                if line[1:] != ["–"] * 6:
+                    lines.append(line)
+    listed = lambda key: ", ".join(sorted({peer[key] for peer in peers.values()}))
+    return [
+        table_lines(["beside PyTorch", "s/image", "PyTorch", "ratio", "images/s", "PyTorch", "ratio"], lines),
+        wrapped("Ratio: how many times as fast as PyTorch. Linear attention in its recurrent form and softmax attention "
+                "with a preallocated cache are written in PyTorch, and compiled where that is faster. Softmax attention is "
+                "recomputed by nn.TransformerEncoder and LSH attention by the Reformer of Hugging Face, which transformers "
+                "still has. bfloat16 is torch.autocast. `tests/bench/peers/generate.py` with "
+                f"{listed('package')} on {listed('processor')}, {listed('date')}."),
+    ]
+
+
 def page(names: list[str]) -> str:
     """Returns the Markdown of the page that JSON files describe."""
     parts = [HEAD]
@@ -194,6 +224,8 @@ def page(names: list[str]) -> str:
         parts += [wrapped(text) for text in contents.get("opening", [])]
         if "printed" in contents:
             parts += table_text(contents, name)
+        if "peers" in contents:
+            parts += peers_text(contents)
         parts += blocks_text(contents.get("blocks", []))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -258,7 +290,7 @@ def merged_tables(tables: list[dict]) -> dict:
 
 def recorded_table(table: dict, known: dict) -> dict:
     """Returns the entries of a table.json that pages read and verifications compare."""
-    table = {**table, **{key: known[key] for key in HAND_WRITTEN if key in known}}
+    table = {**table, **{key: known[key] for key in KEPT if key in known}}
     order = ["table", "title", "opening"]
     table = {key: table[key] for key in order if key in table} | {k: v for k, v in table.items() if k not in order}
     table["rows"] = [row for row in table["rows"]
@@ -292,6 +324,23 @@ def record_table(name: str, paths: list[Path]) -> None:
     known = json.loads(path.read_text()) if path.exists() else {}
     table = merged_tables([json.loads(one.read_text()) for one in paths])
     path.write_text(compact(recorded_table(table, known)) + "\n")
+
+
+def record_peers(name: str, paths: list[Path]) -> None:
+    """Writes the best result for each cell to docs/results/NAME.json."""
+    path = RESULTS / f"{name}.json"
+    contents, found = json.loads(path.read_text()), {}
+    for run in (json.loads(one.read_text()) for one in paths):
+        row = f"lsh-{run['rounds']}" if run["kind"] == "lsh" else run["kind"]
+        is_time = run["batch"] == 1 and run["threads"] == 1
+        column = "recompute" if run["form"] == "recomputed" else "recurrent"
+        column += "_cpu_seconds" if is_time else "_images_per_second"
+        key = f"{row}:{column}" + ("" if run["precision"] == "float32" else "_" + run["precision"])
+        value = run["seconds" if is_time else "images_per_second"]
+        if key not in found or (value < found[key]["value"]) == is_time:
+            found[key] = {"value": value, **{one: run[one] for one in ("batch", "compile", "package", "processor", "date")}}
+    contents["peers"] = contents.get("peers", {}) | found
+    path.write_text(compact(contents) + "\n")
 
 
 def seconds_text(seconds: float | None) -> str:
@@ -376,6 +425,9 @@ def main(arguments: list[str]) -> int:
         return 0
     if len(arguments) >= 3 and arguments[0] == "--table":
         record_table(arguments[1], [Path(table) for table in arguments[2:]])
+        arguments = []
+    if len(arguments) >= 3 and arguments[0] == "--peers":
+        record_peers(arguments[1], [Path(run) for run in arguments[2:]])
         arguments = []
     if arguments not in ([], ["--check"]):
         print(__doc__)
