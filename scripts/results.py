@@ -18,7 +18,8 @@ summary.json becomes docs/results.md. PAGES lists the other pages and their JSON
 an opening (what the paper claims, and what this table shows), perhaps the entries of a table.json, and
 perhaps blocks. A block has one of the entries "text", "heading", "table" (with "header" and "rows"), "images" (with
 "text" and "path") and "code". In a text, {FILE:ROW:COLUMN} stands for a measured value of a table, and
-{FILE:ROW:COLUMN:paper} for the published value.
+{FILE:ROW:COLUMN:paper} for the published value. {FILE:ROW:COLUMN/OTHER} is the ratio to the value of the row OTHER.
+With "shown", a list of names of columns, a table prints only these columns.
 """
 
 import difflib
@@ -37,7 +38,7 @@ PAGES["speech-table"] = ["speech-table", "speech-table-digits", "speech-table-sy
 PAGES["mnist-table"] = ["mnist-table", "mnist-speed"]
 PAGES["cifar10-table"] = ["cifar10-table", "cifar10-speed"]
 PAGES["survey-table"] = ["survey-table", "survey-speed"]
-KEPT = ["title", "opening", "notes", "peers", "blocks"]  # of an existing file, if a table is recorded again
+KEPT = ["title", "opening", "notes", "shown", "peers", "blocks"]  # of an existing file, if a table is recorded again
 CURVE_POINTS, CURVE_DIGITS = 100, 4  # of a curve in a file: enough for a picture
 # README.md and docs/attention.md are written by hand, except for the lines between these marks.
 BEGIN, END = "<!-- Begin of a table that scripts/results.py writes. -->", "<!-- End of the table. -->"
@@ -70,10 +71,13 @@ def compact(value: object, indent: int = 0) -> str:
 
 
 def cell_value(reference: re.Match) -> str:
-    """Returns the printed value of {FILE:ROW:COLUMN}, or the published value of {FILE:ROW:COLUMN:paper}."""
-    name, row, column, paper = reference.groups()
+    """Returns the printed value of a reference in a text."""
+    name, row, column, other, paper = reference.groups()
     table = contents_of(name)
-    cell = next(one for one in table["rows"] if one["name"] == row)["cells"][column]
+    cells = {one["name"]: one["cells"] for one in table["rows"]}
+    cell, key = cells[row][column], "paper" if paper else "mean"
+    if other:
+        return f"{cell[key] / cells[other][column][key]:.2f}"
     if paper:
         return f"{cell['paper']:g}"
     digits = next(one for one in table["columns"] if one["name"] == column)["digits"]
@@ -84,7 +88,7 @@ def cell_value(reference: re.Match) -> str:
 
 def expanded(text: str) -> str:
     """Returns the text with the values of tables."""
-    return re.sub(r"\{([a-z0-9-]+):([a-z0-9-]+):([a-z0-9_-]+)(:paper)?\}", cell_value, text)
+    return re.sub(r"\{([a-z0-9-]+):([a-z0-9-]+):([a-z0-9_-]+)(?:/([a-z0-9-]+))?(:paper)?\}", cell_value, text)
 
 
 def table_lines(header: list[str], rows: list[list[str]]) -> str:
@@ -142,6 +146,16 @@ def measured_rows(table: dict) -> list[list[str]]:
     return [row for row in table["printed"]["rows"] if row[0] in names]
 
 
+def shown_columns(table: dict) -> list[int]:
+    """Returns the indices of the printed columns that a page shows: with "shown", its columns and their published values."""
+    header = table["printed"]["header"]
+    if "shown" not in table:
+        return list(range(len(header)))
+    labels = [one["label"] for one in table["columns"] if one["name"] in table["shown"]]
+    known = [i == 0 or label in labels for i, label in enumerate(header)]
+    return [i for i in range(len(header)) if known[i] or (header[i] == table["reference"] and known[i - 1])]
+
+
 def seed_lines(table: dict) -> str:
     """Returns a table of the printed values of which several seeds were run, without times and repetitions."""
     columns = {column["name"]: column for column in table["columns"]
@@ -169,13 +183,14 @@ def verify_text(table: dict, name: str) -> str:
 
 def table_text(table: dict, name: str) -> list[str]:
     """Returns the parts of a table of `tapeformer reproduce`, with its figures that are in docs/images."""
-    rows = measured_rows(table)
+    rows, shown = measured_rows(table), shown_columns(table)
+    header, *lines = [[line[i] for i in shown] for line in [table["printed"]["header"], *rows]]
     missing = [row[0] for row in table["printed"]["rows"] if row not in rows]
     machines = sorted({one["machine"] for row in table["rows"] for one in [row, *row["cells"].values()]
                        if "machine" in one})
     parts = [
         wrapped(table["source"]),
-        table_lines(table["printed"]["header"], rows),
+        table_lines(header, lines),
         wrapped(f"`{table['command']}` on {table['device']}: {'; '.join(machines)}.{hours(table)}"
                 f" [{name}.json]({name}.json) has every value with its seed, commit and date. {verify_text(table, name)}"),
     ]
