@@ -7,6 +7,9 @@
                                   writes the rows of files table.json of `tapeformer reproduce` to
                                   docs/results/NAME.json. Later files replace cells of earlier files.
                                   Title, opening, notes and blocks of an existing file stay as they are.
+    scripts/results.py --peers NAME RUN.json…
+                                  writes the best of the results of tests/bench/peers/generate.py for each cell of
+                                  docs/results/NAME.json to the entry "peers" of this file
     scripts/results.py --device PAGE.json RUN.json…
                                   replaces the measured sections of PAGE.json by the sections in the JSON files of
                                   gpu-check.sh, and writes PAGE.md. Later files replace sections of earlier files.
@@ -15,7 +18,8 @@ summary.json becomes docs/results.md. PAGES lists the other pages and their JSON
 an opening (what the paper claims, and what this table shows), perhaps the entries of a table.json, and
 perhaps blocks. A block has one of the entries "text", "heading", "table" (with "header" and "rows"), "images" (with
 "text" and "path") and "code". In a text, {FILE:ROW:COLUMN} stands for a measured value of a table, and
-{FILE:ROW:COLUMN:paper} for the published value.
+{FILE:ROW:COLUMN:paper} for the published value. {FILE:ROW:COLUMN/OTHER} is the ratio to the value of the row OTHER.
+With "shown", a list of names of columns, a table prints only these columns.
 """
 
 import difflib
@@ -34,7 +38,7 @@ PAGES["speech-table"] = ["speech-table", "speech-table-digits", "speech-table-sy
 PAGES["mnist-table"] = ["mnist-table", "mnist-speed"]
 PAGES["cifar10-table"] = ["cifar10-table", "cifar10-speed"]
 PAGES["survey-table"] = ["survey-table", "survey-speed"]
-HAND_WRITTEN = ["title", "opening", "notes", "blocks"]
+KEPT = ["title", "opening", "notes", "shown", "peers", "blocks"]  # of an existing file, if a table is recorded again
 CURVE_POINTS, CURVE_DIGITS = 100, 4  # of a curve in a file: enough for a picture
 # README.md and docs/attention.md are written by hand, except for the lines between these marks.
 BEGIN, END = "<!-- Begin of a table that scripts/results.py writes. -->", "<!-- End of the table. -->"
@@ -55,7 +59,7 @@ def compact(value: object, indent: int = 0) -> str:
     line = json.dumps(value, ensure_ascii=False)
     if indent + len(line) <= WIDTH or not isinstance(value, (dict, list)):
         return line
-    if isinstance(value, dict) and ("status" in value or "seed" in value or "label" in value):
+    if isinstance(value, dict) and any(key in value for key in ("status", "seed", "label", "package")):
         return line
     if isinstance(value, list) and not any(isinstance(one, dict) or (isinstance(one, str) and len(one) > WIDTH) or
                                            (isinstance(one, list) and isinstance(one[0], str)) for one in value):
@@ -67,10 +71,13 @@ def compact(value: object, indent: int = 0) -> str:
 
 
 def cell_value(reference: re.Match) -> str:
-    """Returns the printed value of {FILE:ROW:COLUMN}, or the published value of {FILE:ROW:COLUMN:paper}."""
-    name, row, column, paper = reference.groups()
+    """Returns the printed value of a reference in a text."""
+    name, row, column, other, paper = reference.groups()
     table = contents_of(name)
-    cell = next(one for one in table["rows"] if one["name"] == row)["cells"][column]
+    cells = {one["name"]: one["cells"] for one in table["rows"]}
+    cell, key = cells[row][column], "paper" if paper else "mean"
+    if other:
+        return f"{cell[key] / cells[other][column][key]:.2f}"
     if paper:
         return f"{cell['paper']:g}"
     digits = next(one for one in table["columns"] if one["name"] == column)["digits"]
@@ -81,7 +88,7 @@ def cell_value(reference: re.Match) -> str:
 
 def expanded(text: str) -> str:
     """Returns the text with the values of tables."""
-    return re.sub(r"\{([a-z0-9-]+):([a-z0-9-]+):([a-z0-9_-]+)(:paper)?\}", cell_value, text)
+    return re.sub(r"\{([a-z0-9-]+):([a-z0-9-]+):([a-z0-9_-]+)(?:/([a-z0-9-]+))?(:paper)?\}", cell_value, text)
 
 
 def table_lines(header: list[str], rows: list[list[str]]) -> str:
@@ -139,6 +146,16 @@ def measured_rows(table: dict) -> list[list[str]]:
     return [row for row in table["printed"]["rows"] if row[0] in names]
 
 
+def shown_columns(table: dict) -> list[int]:
+    """Returns the indices of the printed columns that a page shows: with "shown", its columns and their published values."""
+    header = table["printed"]["header"]
+    if "shown" not in table:
+        return list(range(len(header)))
+    labels = [one["label"] for one in table["columns"] if one["name"] in table["shown"]]
+    known = [i == 0 or label in labels for i, label in enumerate(header)]
+    return [i for i in range(len(header)) if known[i] or (header[i] == table["reference"] and known[i - 1])]
+
+
 def seed_lines(table: dict) -> str:
     """Returns a table of the printed values of which several seeds were run, without times and repetitions."""
     columns = {column["name"]: column for column in table["columns"]
@@ -166,13 +183,14 @@ def verify_text(table: dict, name: str) -> str:
 
 def table_text(table: dict, name: str) -> list[str]:
     """Returns the parts of a table of `tapeformer reproduce`, with its figures that are in docs/images."""
-    rows = measured_rows(table)
+    rows, shown = measured_rows(table), shown_columns(table)
+    header, *lines = [[line[i] for i in shown] for line in [table["printed"]["header"], *rows]]
     missing = [row[0] for row in table["printed"]["rows"] if row not in rows]
     machines = sorted({one["machine"] for row in table["rows"] for one in [row, *row["cells"].values()]
                        if "machine" in one})
     parts = [
         wrapped(table["source"]),
-        table_lines(table["printed"]["header"], rows),
+        table_lines(header, lines),
         wrapped(f"`{table['command']}` on {table['device']}: {'; '.join(machines)}.{hours(table)}"
                 f" [{name}.json]({name}.json) has every value with its seed, commit and date. {verify_text(table, name)}"),
     ]
@@ -185,6 +203,33 @@ def table_text(table: dict, name: str) -> list[str]:
     return parts + ["\n".join(wrapped("- " + note) for note in table["notes"]), seed_lines(table)]
 
 
+def peers_text(table: dict) -> list[str]:
+    """Returns a table of the cells that the entry "peers" has too, and a sentence about the peers."""
+    peers, lines = table["peers"], []
+    for row in table["rows"]:
+        for form, what in (("recurrent", "cached" if row["name"] == "softmax" else "recurrent"), ("recompute", "recomputed")):
+            for suffix, precision in (("", ""), ("_bfloat16", ", bfloat16")):
+                line = [f"{row['name']}, {what}{precision}"]
+                for measure in ("cpu_seconds", "images_per_second"):
+                    column = f"{form}_{measure}{suffix}"
+                    ours = row["cells"].get(column, {}).get("mean")
+                    theirs = peers.get(f"{row['name']}:{column}", {}).get("value")
+                    known = ours is not None and theirs is not None
+                    ratio = (theirs / ours if measure == "cpu_seconds" else ours / theirs) if known else None
+                    line += [f"{ours:.3f}", f"{theirs:.3f}", f"{ratio:.2f}"] if known else ["–"] * 3
+                if line[1:] != ["–"] * 6:
+                    lines.append(line)
+    listed = lambda key: ", ".join(sorted({peer[key] for peer in peers.values()}))
+    return [
+        table_lines(["beside PyTorch", "s/image", "PyTorch", "ratio", "images/s", "PyTorch", "ratio"], lines),
+        wrapped("Ratio: how many times as fast as PyTorch. Linear attention in its recurrent form and softmax attention "
+                "with a preallocated cache are written in PyTorch, and compiled where that is faster. Softmax attention is "
+                "recomputed by nn.TransformerEncoder and LSH attention by the Reformer of Hugging Face, which transformers "
+                "still has. bfloat16 is torch.autocast. `tests/bench/peers/generate.py` with "
+                f"{listed('package')} on {listed('processor')}, {listed('date')}."),
+    ]
+
+
 def page(names: list[str]) -> str:
     """Returns the Markdown of the page that JSON files describe."""
     parts = [HEAD]
@@ -194,6 +239,8 @@ def page(names: list[str]) -> str:
         parts += [wrapped(text) for text in contents.get("opening", [])]
         if "printed" in contents:
             parts += table_text(contents, name)
+        if "peers" in contents:
+            parts += peers_text(contents)
         parts += blocks_text(contents.get("blocks", []))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -258,7 +305,7 @@ def merged_tables(tables: list[dict]) -> dict:
 
 def recorded_table(table: dict, known: dict) -> dict:
     """Returns the entries of a table.json that pages read and verifications compare."""
-    table = {**table, **{key: known[key] for key in HAND_WRITTEN if key in known}}
+    table = {**table, **{key: known[key] for key in KEPT if key in known}}
     order = ["table", "title", "opening"]
     table = {key: table[key] for key in order if key in table} | {k: v for k, v in table.items() if k not in order}
     table["rows"] = [row for row in table["rows"]
@@ -292,6 +339,23 @@ def record_table(name: str, paths: list[Path]) -> None:
     known = json.loads(path.read_text()) if path.exists() else {}
     table = merged_tables([json.loads(one.read_text()) for one in paths])
     path.write_text(compact(recorded_table(table, known)) + "\n")
+
+
+def record_peers(name: str, paths: list[Path]) -> None:
+    """Writes the best result for each cell to docs/results/NAME.json."""
+    path = RESULTS / f"{name}.json"
+    contents, found = json.loads(path.read_text()), {}
+    for run in (json.loads(one.read_text()) for one in paths):
+        row = f"lsh-{run['rounds']}" if run["kind"] == "lsh" else run["kind"]
+        is_time = run["batch"] == 1 and run["threads"] == 1
+        column = "recompute" if run["form"] == "recomputed" else "recurrent"
+        column += "_cpu_seconds" if is_time else "_images_per_second"
+        key = f"{row}:{column}" + ("" if run["precision"] == "float32" else "_" + run["precision"])
+        value = run["seconds" if is_time else "images_per_second"]
+        if key not in found or (value < found[key]["value"]) == is_time:
+            found[key] = {"value": value, **{one: run[one] for one in ("batch", "compile", "package", "processor", "date")}}
+    contents["peers"] = contents.get("peers", {}) | found
+    path.write_text(compact(contents) + "\n")
 
 
 def seconds_text(seconds: float | None) -> str:
@@ -376,6 +440,9 @@ def main(arguments: list[str]) -> int:
         return 0
     if len(arguments) >= 3 and arguments[0] == "--table":
         record_table(arguments[1], [Path(table) for table in arguments[2:]])
+        arguments = []
+    if len(arguments) >= 3 and arguments[0] == "--peers":
+        record_peers(arguments[1], [Path(run) for run in arguments[2:]])
         arguments = []
     if arguments not in ([], ["--check"]):
         print(__doc__)

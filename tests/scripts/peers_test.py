@@ -1,16 +1,22 @@
-"""Tests of tests/bench/peers/run.py and wheels.py. They need neither PyTorch nor a build."""
+"""Tests of run.py, generate.py and wheels.py in tests/bench/peers, and of `results.py --peers`. They need neither PyTorch nor a
+build.
+"""
 
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
+import unittest.mock
 from pathlib import Path
 
 PEERS = Path(__file__).resolve().parents[1] / "bench" / "peers"
-sys.path.insert(0, str(PEERS))
+sys.path[:0] = [str(PEERS), str(PEERS.parents[2] / "scripts")]
 
+import generate  # noqa: E402
+import results  # noqa: E402
 import run  # noqa: E402
 import wheels  # noqa: E402
 
@@ -143,6 +149,40 @@ class PairTest(unittest.TestCase):
             self.assertEqual(row["tapeformer"]["seconds"], [0.005] * 2)
             self.assertIn("no torch in this test", row["pytorch"]["error"])
             self.assertIn("| CTC loss and gradient | 5 ms | failed: ", (out / "peers.md").read_text())
+
+
+class GenerateTest(unittest.TestCase):
+    def test_positions_are_those_of_bench_generate(self):
+        options = types.SimpleNamespace(length=784, positions=16)
+        found = generate.positions_of(options)
+        self.assertEqual((len(found), found[0], found[-1]), (16, 24, 758))
+        options.positions = 0
+        self.assertEqual(generate.positions_of(options), list(range(783)))
+
+    def test_best_result_of_a_cell_is_recorded(self):
+        common = {"kind": "lsh", "rounds": 4, "form": "recomputed", "compile": "none", "package": "transformers 5",
+                  "processor": "any", "date": "today"}  # fmt: skip
+        runs = [
+            {"batch": 1, "threads": 1, "precision": "float32", "seconds": 3.0, "images_per_second": 1 / 3},
+            {"batch": 1, "threads": 1, "precision": "float32", "seconds": 2.0, "images_per_second": 1 / 2},
+            {"batch": 4, "threads": 2, "precision": "bfloat16", "seconds": 8.0, "images_per_second": 0.5},
+            {"batch": 8, "threads": 2, "precision": "bfloat16", "seconds": 10.0, "images_per_second": 0.8},
+        ]
+        cell = {"status": "measured", "mean": 1.0}
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(results, "RESULTS", Path(folder)):
+            paths = [Path(folder) / f"{i}.json" for i in range(len(runs))]
+            for path, fields in zip(paths, runs):
+                path.write_text(json.dumps(common | fields))
+            page = Path(folder) / "page.json"
+            cells = {"recompute_cpu_seconds": cell, "recompute_images_per_second_bfloat16": cell}
+            page.write_text(json.dumps({"rows": [{"name": "lsh-4", "cells": cells}]}))
+            results.record_peers("page", paths)
+            contents = json.loads(page.read_text())
+        self.assertEqual(contents["peers"]["lsh-4:recompute_cpu_seconds"]["value"], 2)
+        self.assertEqual(contents["peers"]["lsh-4:recompute_images_per_second_bfloat16"]["batch"], 8)
+        table = results.peers_text(contents)[0]
+        self.assertIn("| lsh-4, recomputed | 1.000 | 2.000 | 2.00 | – | – | – |", table)
+        self.assertIn("| lsh-4, recomputed, bfloat16 | – | – | – | 1.000 | 0.800 | 1.25 |", table)
 
 
 class WheelsTest(unittest.TestCase):

@@ -7,6 +7,7 @@ Sizes in comments: B batch, L length, H heads, D head_dim, C length of a chunk, 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -267,11 +268,13 @@ class EncoderLayer(nn.Module):
         hidden = self.dropout(self.activation(self.linear1(x)))
         return self.dropout(self.linear2(hidden))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, attend: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Computes the layer. `attend` replaces its attention, for example by a step of a recurrent form."""
+        attend = attend or self.attention
         if self.pre_norm:
-            x = x + self.dropout(self.attention(self.norm1(x)))
+            x = x + self.dropout(attend(self.norm1(x)))
             return x + self.feedforward(self.norm2(x))
-        x = self.norm1(x + self.dropout(self.attention(x)))
+        x = self.norm1(x + self.dropout(attend(x)))
         return self.norm2(x + self.feedforward(x))
 
 
@@ -390,51 +393,67 @@ def sample_mixture_of_logistics(parameters: Tensor) -> Tensor:
     return ((value + 1) / 2 * 255).round().clamp(0, 255).long()
 
 
-class RecurrentModel:
-    """The linear model as an RNN (eq. 16 to 20), which maps one byte to the mixture parameters of the next byte.
+class StepModel:
+    """A model that maps one byte to the mixture parameters of the next byte, with tensors of state for each layer."""
 
-    The state of a layer consists of s (B, H, D, D) and z (B, H, D). A step updates the state in place before it reads it.
-    """
+    def __init__(self, model: ImageModel, *states: Tensor):
+        self.model = model
+        self.states = states  # each (layers, B, ...)
+
+    def reset(self) -> None:
+        for state in self.states:
+            state.zero_()
+
+    def step(self, values: Tensor, position: Tensor | int) -> Tensor:
+        """Maps values (B,) int64 at a position, a number or a tensor of one int64, to mixture parameters (B, 3 K)."""
+        model = self.model
+        x = torch.cat((model.value_embedding(values), model.positions[position].expand(len(values), -1)), -1)
+        for layer, *states in zip(model.layers, *self.states):
+            x = layer(x, lambda y: self.attention_step(layer.attention, y, position, *states))
+        return model.predictor(model.norm(x))
+
+    def projections(self, attention: AttentionLayer, x: Tensor) -> list[Tensor]:
+        """Returns queries, keys and values (B, H, D) of one position with the features x (B, d_model)."""
+        layers = (attention.query_projection, attention.key_projection, attention.value_projection)
+        return [layer(x).unflatten(-1, (attention.config.heads, attention.config.head_dim)) for layer in layers]
+
+
+class RecurrentModel(StepModel):
+    """The linear model as an RNN (eq. 16 to 20), with the states s (B, H, D, D) and z (B, H, D) of each layer."""
 
     def __init__(self, model: ImageModel, batch: int):
         config = model.config
         if config.attention != "linear":
             raise ValueError("only linear attention has a state of constant size")
-        self.model = model
         shape = (config.layers, batch, config.heads, config.head_dim)
-        like = model.predictor.weight
-        self.s = torch.zeros(*shape, config.head_dim, dtype=like.dtype)
-        self.z = torch.zeros(*shape, dtype=like.dtype)
+        zeros = model.predictor.weight.new_zeros
+        super().__init__(model, zeros(*shape, config.head_dim), zeros(shape))
 
-    def reset(self) -> None:
-        self.s.zero_()
-        self.z.zero_()
-
-    def step(self, values: Tensor, position: Tensor) -> Tensor:
-        """Maps values (B,) int64 at a position, a tensor of one int64, to mixture parameters (B, 3 K)."""
-        model = self.model
-        positions = model.positions.index_select(0, position).expand(len(values), -1)
-        x = torch.cat((model.value_embedding(values), positions), -1)
-        for layer, s, z in zip(model.layers, self.s, self.z):
-            x = self.layer_step(layer, x, s, z)
-        return model.predictor(model.norm(x))
-
-    def layer_step(self, layer: EncoderLayer, x: Tensor, s: Tensor, z: Tensor) -> Tensor:
-        """Returns the result of one encoder layer for the features x (B, d_model) of one position."""
-        if layer.pre_norm:
-            x = x + self.attention_step(layer.attention, layer.norm1(x), s, z)
-            return x + layer.feedforward(layer.norm2(x))
-        x = layer.norm1(x + self.attention_step(layer.attention, x, s, z))
-        return layer.norm2(x + layer.feedforward(x))
-
-    def attention_step(self, attention: AttentionLayer, x: Tensor, s: Tensor, z: Tensor) -> Tensor:
+    def attention_step(self, attention: AttentionLayer, x: Tensor, position: Tensor | int, s: Tensor, z: Tensor) -> Tensor:
         """Computes s += phi(k) v^T and z += phi(k), and then y = phi(q)^T s / (phi(q) . z + eps) (eq. 18 to 20)."""
-        split = (attention.config.heads, attention.config.head_dim)
-        q = feature_map(attention.query_projection(x).unflatten(-1, split))  # (B, H, D)
-        k = feature_map(attention.key_projection(x).unflatten(-1, split))
-        v = attention.value_projection(x).unflatten(-1, split)
+        q, k, v = self.projections(attention, x)
+        q, k = feature_map(q), feature_map(k)
         s.add_(k.unsqueeze(-1) * v.unsqueeze(-2))
         z.add_(k)
         numerator = (q.unsqueeze(-2) @ s).squeeze(-2)
         denominator = (q * z).sum(-1, keepdim=True) + NORMALIZER_EPS
         return attention.out_projection((numerator / denominator).flatten(1))
+
+
+class CachedModel(StepModel):
+    """The softmax model with a cache of the keys and values (B, H, L, D) of each layer. Positions are numbers."""
+
+    def __init__(self, model: ImageModel, batch: int, dtype: torch.dtype):
+        config = model.config
+        if config.attention != "softmax":
+            raise ValueError("only softmax attention has a cache of keys and values")
+        shape = (config.layers, batch, config.heads, config.max_length, config.head_dim)
+        super().__init__(model, *(torch.zeros(shape, dtype=dtype) for _ in range(2)))
+
+    def attention_step(self, attention: AttentionLayer, x: Tensor, position: int, keys: Tensor, values: Tensor) -> Tensor:
+        q, k, v = (projected.unsqueeze(2) for projected in self.projections(attention, x))
+        # torch.compile would compile the assignment of keys[:, :, position] again for each position.
+        keys[:, :, position : position + 1] = k
+        values[:, :, position : position + 1] = v
+        seen = (cache[:, :, : position + 1] for cache in (keys, values))
+        return attention.out_projection(F.scaled_dot_product_attention(q, *seen).flatten(1))
