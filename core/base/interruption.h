@@ -3,8 +3,9 @@
 
 namespace tapeformer {
 
-// While an object exists, models on this thread call `check` before each layer, and before each step of a
-// recurrent form. `check` throws an exception to end the computation. An inner scope replaces the outer one.
+// While an object exists, models on this thread call `check` before each layer and before each step of a
+// recurrent form, and loops over many lines call it before each line. `check` throws an exception to end the
+// computation. An inner scope replaces the outer one.
 class InterruptionScope {
  public:
   using Check = void (*)();

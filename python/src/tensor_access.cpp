@@ -119,6 +119,7 @@ Tensor read_tensor(nb::handle x, const char* name) {
   const Shape strides = read_sizes(call_method(x, names().stride), name);
   void* const data = PyLong_AsVoidPtr(call_method(x, names().data_ptr).ptr());
   if (!data && PyErr_Occurred()) throw nb::python_error();
+  check(data || shape.numel() == 0, name, "the tensor has no memory");
   return Tensor::borrow(data, shape, strides, dtype);
 }
 

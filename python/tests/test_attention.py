@@ -238,6 +238,11 @@ def test_no_grad_and_autocast():
     assert gradient.dtype == torch.float32
 
 
+def release_memory(x):
+    x.untyped_storage().resize_(0)
+    return x
+
+
 @pytest.mark.parametrize(
     "arguments, error, text",
     [
@@ -247,6 +252,7 @@ def test_no_grad_and_autocast():
         (lambda q: (q[0], q, q), ValueError, "(9, 3, 8)"),
         (lambda q: (q.to("meta"), q.to("meta"), q.to("meta")), ValueError, "meta"),
         (lambda q: (q.to_sparse(), q, q), Exception, ""),
+        (lambda q: (release_memory(q.clone()), q, q), ValueError, "no memory"),
         (lambda q: (q, q, q, torch.tensor([9])), ValueError, "int64 (2)"),
         (lambda q: (q, q, q, torch.tensor([9, 10])), ValueError, "10"),
         (lambda q: (q, q, q, torch.tensor([9.0, 9.0])), TypeError, "float32"),
