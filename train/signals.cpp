@@ -41,8 +41,16 @@ struct sigaction previous_actions[std::size(kStopSignals)];
   _exit(kInterruptedExitStatus);
 }
 
+// Passes SIGINT to the handler that was installed before the scope. It runs after this handler has returned.
+void pass_on_interrupt() {
+  static_assert(kStopSignals[0].number == SIGINT);
+  if (previous_actions[0].sa_handler == SIG_DFL) end_process(SIGINT);
+  sigaction(SIGINT, &previous_actions[0], nullptr);
+  raise(SIGINT);
+}
+
 void record(int number) {
-  if (number == SIGINT && sigint_received) end_process(number);
+  if (number == SIGINT && sigint_received) return pass_on_interrupt();
   stop_signal = number;
   if (number == SIGINT) sigint_received = 1;
   for (size_t i = 0; i < std::size(kStopSignals); ++i)

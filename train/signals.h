@@ -28,7 +28,8 @@ void suppress_signal_message();
 bool has_received_signal(int number);
 
 // A scope with signal handlers that record the stop signals instead of ending the process. The second SIGINT
-// ends the process at once. The destructor restores the previous handlers. Scopes must not be nested.
+// calls the previous handler, such as that of install_exit_handlers() or of Python. If there is none, it ends
+// the process. The destructor restores the previous handlers. Scopes must not be nested.
 class StopSignalScope {
  public:
   StopSignalScope();

@@ -1,6 +1,7 @@
 #include "models/encoder/encoder_layer.h"
 
 #include "autograd/chunked.h"
+#include "core/base/interruption.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "ops/rotary.h"
@@ -198,6 +199,7 @@ ProjectedHeads MultiHeadAttention::project(const Tensor& x, const Tensor& source
 Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& x_operand, const AttentionMask& mask,
                                    const ForwardContext& context, const std::string& name, DType result_dtype,
                                    const Tensor& source) const {
+  throw_if_interrupted();
   const Tensor operand = x_operand.defined() ? x_operand : convert_to_operand_dtype(x);
   const DType head_dtype = accepts_bfloat16_ ? operand.dtype() : x.dtype();
   const Tensor rows = source.defined() ? source

@@ -1,5 +1,6 @@
 #include "models/encoder/encoder_step.h"
 
+#include "core/base/interruption.h"
 #include "ops/linear.h"
 #include "ops/rotary.h"
 #include "ops/view.h"
@@ -251,6 +252,7 @@ Tensor RecurrentEncoder::join_halves(const HiddenStates& states) const {
 }
 
 const Tensor& RecurrentEncoder::step() {
+  throw_if_interrupted();
   const NoGradScope no_grad;
   const ResidualForm form = choose_residual_form(encoder_.options());
   HiddenStates states{input_};

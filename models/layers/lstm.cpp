@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/base/interruption.h"
 #include "models/layers/option_error.h"
 #include "ops/elementwise.h"
 
@@ -40,6 +41,7 @@ LstmStack::LstmStack(const LstmOptions& options)
 Tensor LstmStack::forward(const Tensor& x, const Tensor& lengths, const ForwardContext& context) const {
   Tensor y = x;
   for (size_t l = 0; l < layers.size(); ++l) {
+    throw_if_interrupted();
     const DropoutMask mask = context.make_dropout_mask(options_.dropout, "lstm." + std::to_string(l));
     if (l > 0) y = dropout(y, mask.at_offset(context.first_example * y.size(1) * y.size(2)));
     y = lstm(y, lengths, layers[l]);

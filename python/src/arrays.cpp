@@ -89,15 +89,4 @@ nb::dict to_dict(const Report& report) {
   return result;
 }
 
-void check_signals() {
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
-
-bool has_pending_signal() {
-  const nb::gil_scoped_acquire acquire;
-  if (PyErr_CheckSignals() == 0) return false;
-  PyErr_Clear();
-  return true;
-}
-
 }  // namespace tapeformer::python

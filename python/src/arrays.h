@@ -25,12 +25,6 @@ nb::object to_numpy(const Tensor& tensor);
 nb::dict to_dict(const MetricRecord& record);
 nb::dict to_dict(const Report& report);
 
-// Throws the exception of a pending signal, such as KeyboardInterrupt. The caller holds the GIL.
-void check_signals();
-// A StopCheck for code that runs without the GIL. Returns true if a signal is pending; check_signals() must
-// then be called after the computation.
-bool has_pending_signal();
-
 void bind_runs(nb::module_& m);
 void bind_training(nb::module_& m);
 

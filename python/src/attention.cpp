@@ -19,48 +19,45 @@ AttentionResult read_result(Object out, Object statistics) {
   return {read_tensor(out, "out"), read_tensor(statistics, "statistics")};
 }
 
-struct SoftmaxArguments {
-  OptionalObject lengths;
-  bool causal = false;
-  double scale = 0, dropout = 0;
-  uint64_t seed = 0;
-  int64_t block = 1, before = KeyWindow::kUnlimited, after = KeyWindow::kUnlimited;
-
-  SoftmaxAttentionOptions read() const {
-    SoftmaxAttentionOptions options{.causal = causal, .key_lengths = read_tensor(lengths, "lengths")};
-    options.scale = scale;
-    options.dropout = dropout;
-    options.dropout_stream = RandomStream(seed, "dropout");
-    options.pattern.window = {.block_size = block, .before = before, .after = after};
-    return options;
-  }
-};
-
-void softmax_forward(int threads, Object q, Object k, Object v, const OptionalObject& lengths, bool causal,
-                     double scale, double dropout, uint64_t seed, int64_t block, int64_t before,
-                     int64_t after, Object out, Object statistics) {
-  const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
-  const SoftmaxAttentionOptions options =
-      SoftmaxArguments{lengths, causal, scale, dropout, seed, block, before, after}.read();
-  const AttentionResult result = read_result(out, statistics);
-  const nb::gil_scoped_release release;
-  const ComputeScope compute(threads);
-  softmax_attention_forward_into(tq, tk, tv, options, result);
+// Adds the functions of both passes of attention with the inputs q, k and v. The arguments of `read_options`
+// follow v.
+template <class Options, class... Arguments>
+void bind_passes(nb::module_& m, const char* forward_name, const char* backward_name,
+                 Options (*read_options)(Arguments...),
+                 void (*forward)(const Tensor&, const Tensor&, const Tensor&, const Options&,
+                                 const AttentionResult&),
+                 void (*backward)(const Tensor&, const Tensor&, const Tensor&, const Options&,
+                                  const AttentionResult&, const Tensor&, const Gradients&)) {
+  m.def(forward_name, [=](int threads, Object q, Object k, Object v, Arguments... arguments, Object out,
+                          Object statistics) {
+    const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
+    const Options options = read_options(arguments...);
+    const AttentionResult result = read_result(out, statistics);
+    const ComputeScope compute(threads);
+    forward(tq, tk, tv, options, result);
+  });
+  m.def(backward_name,
+        [=](int threads, Object q, Object k, Object v, Arguments... arguments, Object out, Object statistics,
+            const OptionalObject& gradient, Object gq, Object gk, Object gv) {
+          const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
+          const Options options = read_options(arguments...);
+          const AttentionResult result = read_result(out, statistics);
+          const Tensor g = read_tensor(gradient, "gradient");
+          const Gradients gradients{read_tensor(gq, "gq"), read_tensor(gk, "gk"), read_tensor(gv, "gv")};
+          const ComputeScope compute(threads);
+          backward(tq, tk, tv, options, result, g, gradients);
+        });
 }
 
-void softmax_backward(int threads, Object q, Object k, Object v, const OptionalObject& lengths, bool causal,
-                      double scale, double dropout, uint64_t seed, int64_t block, int64_t before,
-                      int64_t after, Object out, Object statistics, const OptionalObject& gradient, Object gq,
-                      Object gk, Object gv) {
-  const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
-  const SoftmaxAttentionOptions options =
-      SoftmaxArguments{lengths, causal, scale, dropout, seed, block, before, after}.read();
-  const AttentionResult result = read_result(out, statistics);
-  const Tensor g = read_tensor(gradient, "gradient");
-  const Gradients gradients{read_tensor(gq, "gq"), read_tensor(gk, "gk"), read_tensor(gv, "gv")};
-  const nb::gil_scoped_release release;
-  const ComputeScope compute(threads);
-  softmax_attention_backward_into(tq, tk, tv, options, result, g, gradients);
+SoftmaxAttentionOptions read_softmax_options(const OptionalObject& lengths, bool causal, double scale,
+                                             double dropout, uint64_t seed, int64_t block, int64_t before,
+                                             int64_t after) {
+  SoftmaxAttentionOptions options{.causal = causal, .key_lengths = read_tensor(lengths, "lengths")};
+  options.scale = scale;
+  options.dropout = dropout;
+  options.dropout_stream = RandomStream(seed, "dropout");
+  options.pattern.window = {.block_size = block, .before = before, .after = after};
+  return options;
 }
 
 LinearAttentionOptions read_linear_options(const OptionalObject& lengths, bool causal, int feature_map,
@@ -70,29 +67,6 @@ LinearAttentionOptions read_linear_options(const OptionalObject& lengths, bool c
           .feature_map = static_cast<FeatureMap>(feature_map),
           .eps = eps,
           .normalized = static_cast<FeatureMap>(feature_map) != FeatureMap::identity};
-}
-
-void linear_forward(int threads, Object q, Object k, Object v, const OptionalObject& lengths, bool causal,
-                    int feature_map, double eps, Object out, Object statistics) {
-  const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
-  const LinearAttentionOptions options = read_linear_options(lengths, causal, feature_map, eps);
-  const AttentionResult result = read_result(out, statistics);
-  const nb::gil_scoped_release release;
-  const ComputeScope compute(threads);
-  linear_attention_forward_into(tq, tk, tv, options, result);
-}
-
-void linear_backward(int threads, Object q, Object k, Object v, const OptionalObject& lengths, bool causal,
-                     int feature_map, double eps, Object out, Object statistics,
-                     const OptionalObject& gradient, Object gq, Object gk, Object gv) {
-  const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
-  const LinearAttentionOptions options = read_linear_options(lengths, causal, feature_map, eps);
-  const AttentionResult result = read_result(out, statistics);
-  const Tensor g = read_tensor(gradient, "gradient");
-  const Gradients gradients{read_tensor(gq, "gq"), read_tensor(gk, "gk"), read_tensor(gv, "gv")};
-  const nb::gil_scoped_release release;
-  const ComputeScope compute(threads);
-  linear_attention_backward_into(tq, tk, tv, options, result, g, gradients);
 }
 
 // Options of LSH attention that stay the same between calls, so that a call need not convert them.
@@ -122,7 +96,6 @@ void lsh_forward(int threads, const LshSettings& settings, Object q, Object v, c
   const Tensor tq = read_tensor(q, "q"), tv = read_tensor(v, "v"), ids = read_tensor(buckets, "buckets");
   const LshOptions options = settings.read(lengths, causal, dropout, seed);
   const AttentionResult result = read_result(out, statistics);
-  const nb::gil_scoped_release release;
   const ComputeScope compute(threads);
   ids.copy_from(compute_lsh_buckets(tq, options, RandomStream(seed, "hash")));
   lsh_attention_forward_into(tq, tv, ids, options, result);
@@ -136,7 +109,6 @@ void lsh_backward(int threads, const LshSettings& settings, Object q, Object v, 
   const AttentionResult result = read_result(out, statistics);
   const Tensor g = read_tensor(gradient, "gradient");
   const Gradients gradients{read_tensor(gq, "gq"), read_tensor(gv, "gv")};
-  const nb::gil_scoped_release release;
   const ComputeScope compute(threads);
   lsh_attention_backward_into(tq, tv, ids, options, result, g, gradients);
 }
@@ -164,7 +136,6 @@ void gated_forward(int threads, Object q, Object k, Object v, const OptionalObje
       GatedArguments{log_decay, erase, beta, initial_state, lengths, reverse}.read();
   const GatedAttentionResult result{read_tensor(out, "out"), read_tensor(final_state, "final_state"),
                                     read_tensor(written, "written")};
-  const nb::gil_scoped_release release;
   const ComputeScope compute(threads);
   gated_linear_attention_forward_into(tq, tk, tv, options, result);
 }
@@ -181,7 +152,6 @@ void gated_backward(int threads, Object q, Object k, Object v, const OptionalObj
                gstate = read_tensor(state_gradient, "state_gradient");
   Gradients gradients;
   for (const Object target : targets) gradients.push_back(read_tensor(target, "gradient"));
-  const nb::gil_scoped_release release;
   const ComputeScope compute(threads);
   gated_linear_attention_backward_into(tq, tk, tv, options, stored, g, gstate, gradients);
 }
@@ -190,10 +160,10 @@ void gated_backward(int threads, Object q, Object k, Object v, const OptionalObj
 
 void bind_attention(nb::module_& m) {
   m.def("register_torch_dtypes", &register_torch_dtypes);
-  m.def("softmax_forward", &softmax_forward);
-  m.def("softmax_backward", &softmax_backward);
-  m.def("linear_forward", &linear_forward);
-  m.def("linear_backward", &linear_backward);
+  bind_passes(m, "softmax_forward", "softmax_backward", read_softmax_options, softmax_attention_forward_into,
+              softmax_attention_backward_into);
+  bind_passes(m, "linear_forward", "linear_backward", read_linear_options, linear_attention_forward_into,
+              linear_attention_backward_into);
   nb::class_<LshSettings>(m, "LshSettings")
       .def(nb::init<const std::string&, int64_t, int64_t, int64_t>())
       .def_prop_ro("has_mean", &LshSettings::has_mean)

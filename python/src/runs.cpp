@@ -1,6 +1,5 @@
 // Trained models: tapeformer._core.Run. tapeformer/_model.py documents the functions.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/function.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -73,7 +72,6 @@ class Run {
   }
 
   Tensor compute_token_logits(const Tensor& tokens, const Tensor& lengths) const {
-    const nb::gil_scoped_release release;
     const ComputeScope compute;
     const NoGradScope no_grad;
     if (loaded_.task->subject() == ModelSubject::classes)
@@ -85,7 +83,6 @@ class Run {
     return language_model().forward(tokens, {.is_prefix = true});
   }
   Tensor compute_feature_logits(const Tensor& features, const Tensor& lengths) const {
-    const nb::gil_scoped_release release;
     const ComputeScope compute;
     const NoGradScope no_grad;
     if (loaded_.task->subject() == ModelSubject::sets)
@@ -97,7 +94,6 @@ class Run {
   }
 
   double compute_loss(const Batch& batch) const {
-    const nb::gil_scoped_release release;
     const ComputeScope compute;
     const NoGradScope no_grad;
     const Module& model = loaded_.task->model();
@@ -109,19 +105,13 @@ class Run {
   }
 
   nb::dict evaluate(const std::string& split, int64_t limit) const {
-    std::optional<TaskEvaluation> result;
-    try {
-      const nb::gil_scoped_release release;
+    const TaskEvaluation result = [&] {
       const ComputeScope compute;
-      const auto evaluator = loaded_.task->open_evaluation({.split = split, .limit = limit});
-      result = evaluator->evaluate(has_pending_signal);
-    } catch (const StoppedError&) {
-      PyErr_SetNone(PyExc_KeyboardInterrupt);
-      throw nb::python_error();
-    }
-    nb::dict report = to_dict(result->results);
-    report["split"] = nb::cast(result->split);
-    report["examples"] = nb::cast(result->example_count);
+      return loaded_.task->open_evaluation({.split = split, .limit = limit})->evaluate();
+    }();
+    nb::dict report = to_dict(result.results);
+    report["split"] = nb::cast(result.split);
+    report["examples"] = nb::cast(result.example_count);
     return report;
   }
 
@@ -142,26 +132,17 @@ class Run {
     check(!prompt.empty(), "generate", "the prompt is empty, expected at least one token");
     check(length >= 1, "generate", "length must be at least 1, not ", length);
     const AutoregressiveModel& model = language_model();
-    const nb::gil_scoped_release release;
     const ComputeScope compute;
     TokenStream stream(model, drawing.read(model), static_cast<int64_t>(prompt.size()) + length - 1,
                        window > 0 ? window : get_default_window(model));
     for (const int64_t token : prompt) stream.append(token);
     std::vector<int64_t> drawn;
-    constexpr size_t kTokensPerCheck = 16;
-    while (static_cast<int64_t>(drawn.size()) < length) {
-      drawn.push_back(stream.draw());
-      if (drawn.size() % kTokensPerCheck == 0) {
-        const nb::gil_scoped_acquire acquire;
-        check_signals();
-      }
-    }
+    while (static_cast<int64_t>(drawn.size()) < length) drawn.push_back(stream.draw());
     return drawn;
   }
 
   Tensor generate_sequences(const Tensor& prefix, int64_t length, const DrawingOptions& drawing) const {
     const AutoregressiveModel& model = language_model();
-    const nb::gil_scoped_release release;
     const ComputeScope compute;
     for (int64_t i = 0; i < prefix.numel(); ++i)
       check(prefix.data<int64_t>()[i] >= 0 && prefix.data<int64_t>()[i] < model.options().vocabulary_size,
@@ -172,11 +153,16 @@ class Run {
   int64_t sequence_length() const { return loaded_.as<AutoregressiveTask>().dataset_info().length + 1; }
 
   nb::list score_lines(const Texts& lines) const {
+    const LineScorer scorer(language_model(), tokenizer());
+    const std::vector<TextScore> scores = [&] {
+      const ComputeScope compute;
+      std::vector<TextScore> scored;
+      for (const std::string& line : lines)
+        scored.push_back(scorer.score(line, concat_text("line ", scored.size() + 1)));
+      return scored;
+    }();
     nb::list result;
-    for (size_t i = 0; i < lines.size(); ++i) {
-      check_signals();
-      const TextScore score =
-          score_line(language_model(), tokenizer(), lines[i], concat_text("line ", i + 1));
+    for (const TextScore& score : scores) {
       nb::dict row;
       row["log_probability"] = -score.nats;
       row["tokens"] = score.token_count;
@@ -190,8 +176,12 @@ class Run {
     const auto& task = loaded_.as<TranslationTask>();
     check(sources.size() == targets.size(), "score", sources.size(), " lines and ", targets.size(),
           " translations");
+    const std::vector<ScoredTarget> scores = [&] {
+      const ComputeScope compute;
+      return score_targets(task.model(), *task.tokenizer(), sources, targets);
+    }();
     nb::list result;
-    for (const ScoredTarget& one : score_targets(task.model(), *task.tokenizer(), sources, targets)) {
+    for (const ScoredTarget& one : scores) {
       nb::dict row;
       row["log_probability"] = one.log_probability;
       row["tokens"] = one.token_count;
@@ -206,15 +196,10 @@ class Run {
     TranslatorOptions options;
     options.search = {beam, length_penalty, hypotheses, max_length};
     Translator translator(task.model(), task.tokenizer(), options);
-    std::vector<std::vector<TranslatedText>> translations;
-    {
-      const nb::gil_scoped_release release;
+    const std::vector<std::vector<TranslatedText>> translations = [&] {
       const ComputeScope compute;
-      translations = translator.translate(lines, [](int64_t) {
-        const nb::gil_scoped_acquire acquire;
-        check_signals();
-      });
-    }
+      return translator.translate(lines);
+    }();
     nb::list result;
     for (const auto& line : translations) {
       nb::list rows;
@@ -227,7 +212,6 @@ class Run {
 
   Texts transcribe_file(const std::string& path, int64_t beam) const {
     const auto& task = loaded_.as<SpeechTask>();
-    const nb::gil_scoped_release release;
     const ComputeScope compute;
     return transcribe(task, path, beam).phones;
   }

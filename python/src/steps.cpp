@@ -14,7 +14,6 @@ void linear_step(int threads, Object q, Object k, Object v, Object kv, Object ke
   const LinearAttentionState state{read_tensor(kv, "kv"), read_tensor(key_sum, "key_sum")};
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v"),
                result = read_tensor(out, "out");
-  const nb::gil_scoped_release release;
   const ComputeScope compute(threads);
   linear_attention_step(tq, tk, tv, state, result,
                         {.feature_map = static_cast<FeatureMap>(feature_map), .eps = eps});
@@ -27,7 +26,6 @@ int64_t softmax_step(int threads, Object q, Object k, Object v, Object keys, Obj
   cache.pattern.window = {.block_size = 1, .before = before, .after = KeyWindow::kUnlimited};
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v"),
                result = read_tensor(out, "out");
-  const nb::gil_scoped_release release;
   const ComputeScope compute(threads);
   softmax_attention_step(tq, tk, tv, cache, result, scale);
   return cache.length;
@@ -39,7 +37,6 @@ void gated_step(int threads, Object q, Object k, Object v, const OptionalObject&
                                   read_tensor(beta, "beta")};
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v"),
                s = read_tensor(state, "state"), result = read_tensor(out, "out");
-  const nb::gil_scoped_release release;
   const ComputeScope compute(threads);
   gated_linear_attention_step(tq, tk, tv, options, s, result);
 }

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <new>
 #include <string>
 
@@ -81,6 +82,17 @@ Shape read_sizes(const nb::object& tuple, const char* name) {
   return sizes;
 }
 
+// Calls throw_pending_signal() if the last call was some time ago, because it waits for the GIL.
+void throw_pending_signal_sometimes() {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kInterval = std::chrono::milliseconds(50);
+  thread_local Clock::time_point last;
+  const auto now = Clock::now();
+  if (now - last < kInterval) return;
+  last = now;
+  throw_pending_signal();
+}
+
 }  // namespace
 
 void register_torch_dtypes(nb::dict dtypes) {
@@ -107,10 +119,16 @@ Tensor read_tensor(nb::handle x, const char* name) {
   const Shape strides = read_sizes(call_method(x, names().stride), name);
   void* const data = PyLong_AsVoidPtr(call_method(x, names().data_ptr).ptr());
   if (!data && PyErr_Occurred()) throw nb::python_error();
+  check(data || shape.numel() == 0, name, "the tensor has no memory");
   return Tensor::borrow(data, shape, strides, dtype);
 }
 
-ComputeScope::ComputeScope(int count) {
+void throw_pending_signal() {
+  const nb::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+ComputeScope::ComputeScope(int count) : interruption_(throw_pending_signal_sometimes) {
   static const bool registered = [] {
     pthread_atfork(nullptr, nullptr, [] {
       is_forked = true;

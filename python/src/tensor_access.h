@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 
+#include "core/base/interruption.h"
 #include "core/tensor.h"
 
 namespace tapeformer::python {
@@ -25,10 +26,10 @@ inline Tensor read_tensor(const OptionalObject& x, const char* name) {
   return x ? read_tensor(nb::handle(*x), name) : Tensor();
 }
 
-// While an object exists, only its Python thread computes, because the number of threads belongs to the
-// process. Ops run with `count` threads, or with the current number if it is 0. In a process that was forked,
-// the number is always 1, because the threads of the parent do not exist in the child. Constructed without
-// the GIL, so that the holder of the scope can take the GIL.
+// While an object exists, the GIL is released, and only its Python thread computes, because the number of
+// threads belongs to the process. Ops run with `count` threads, or with the current number if it is 0. In a
+// process that was forked, the number is always 1, because the threads of the parent do not exist in the
+// child. Models throw the exception of a signal of Python, such as KeyboardInterrupt.
 class ComputeScope {
  public:
   explicit ComputeScope(int count = 0);
@@ -37,9 +38,14 @@ class ComputeScope {
   ComputeScope& operator=(const ComputeScope&) = delete;
 
  private:
+  nb::gil_scoped_release release_;  // before the lock, so that the holder of the lock can take the GIL
   std::unique_lock<std::recursive_mutex> lock_;
+  InterruptionScope interruption_;
   int openmp_threads_;  // of PyTorch, which tapeformer changes, too
 };
+
+// Throws the exception of a pending signal.
+void throw_pending_signal();
 
 void bind_attention(nb::module_& m);
 void bind_steps(nb::module_& m);

@@ -34,13 +34,13 @@ nb::dict train(const Config& config, const std::string& run_dir, const std::stri
   RecordReceiver receiver(std::move(callback));
   TrainResult result;
   try {
-    const nb::gil_scoped_release release;
     const ComputeScope compute;
     Trainer trainer(config, {.run_dir = run_dir.empty() ? "runs/" + config.run.name : run_dir,
                              .data_dir = data_dir,
                              .resume = resume,
                              .quiet = quiet,
                              .on_record = [&](const MetricRecord& record) { receiver.receive(record); }});
+    throw_pending_signal();  // of the time in which the data were loaded
     result = trainer.run();
   } catch (const RunDirectoryError& error) {
     throw ConfigError(std::string(error.what()) +
@@ -49,6 +49,7 @@ nb::dict train(const Config& config, const std::string& run_dir, const std::stri
                            : "; choose another run_dir"));
   }
   if (result.stop_signal != 0) {
+    throw_pending_signal();
     PyErr_SetNone(PyExc_KeyboardInterrupt);
     throw nb::python_error();
   }

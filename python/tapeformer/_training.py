@@ -60,8 +60,8 @@ def train(
 ) -> Dict[str, Any]:
     """Trains a model and writes checkpoints and metrics to a run directory.
 
-    Ctrl-C saves a checkpoint and raises KeyboardInterrupt; resume=True continues. An exception of on_metrics
-    ends the training.
+    Ctrl-C saves a checkpoint and raises KeyboardInterrupt; resume=True continues. A second Ctrl-C raises it at
+    once. An exception of on_metrics ends the training.
 
     Args:
         config: A Config, or the path of a TOML file.

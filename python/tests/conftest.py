@@ -1,9 +1,11 @@
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # tests run in parallel, so waiting threads must not spin
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts processes in the background without it
 
 
 @pytest.fixture(scope="session")

@@ -73,21 +73,16 @@ def check_equal(compute, expected, inputs, dtype):
         assert (a.double() - b.double()).abs().max().item() <= TOLERANCE[dtype] * scale
 
 
+@pytest.mark.parametrize("name", ["softmax", "linear"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("lengths", [None, [37, 5]])
-def test_softmax_and_linear_attention_equal_plain_pytorch(dtype, causal, lengths):
+def test_softmax_and_linear_attention_equal_plain_pytorch(name, dtype, causal, lengths):
+    function, plain = getattr(tt, f"{name}_attention"), globals()[f"plain_{name}"]
     inputs = make_inputs(dtype=dtype)
     lengths = lengths and torch.tensor(lengths)
-    mask = make_mask(37, 37, causal, lengths)
-    check_equal(
-        lambda: tt.softmax_attention(*inputs, causal=causal, lengths=lengths),
-        plain_softmax(*inputs, mask), inputs, dtype,
-    )  # fmt: skip
-    check_equal(
-        lambda: tt.linear_attention(*inputs, causal=causal, lengths=lengths),
-        plain_linear(*inputs, mask), inputs, dtype,
-    )  # fmt: skip
+    expected = plain(*inputs, make_mask(37, 37, causal, lengths))
+    check_equal(lambda: function(*inputs, causal=causal, lengths=lengths), expected, inputs, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -243,6 +238,11 @@ def test_no_grad_and_autocast():
     assert gradient.dtype == torch.float32
 
 
+def release_memory(x):
+    x.untyped_storage().resize_(0)
+    return x
+
+
 @pytest.mark.parametrize(
     "arguments, error, text",
     [
@@ -252,6 +252,7 @@ def test_no_grad_and_autocast():
         (lambda q: (q[0], q, q), ValueError, "(9, 3, 8)"),
         (lambda q: (q.to("meta"), q.to("meta"), q.to("meta")), ValueError, "meta"),
         (lambda q: (q.to_sparse(), q, q), Exception, ""),
+        (lambda q: (release_memory(q.clone()), q, q), ValueError, "no memory"),
         (lambda q: (q, q, q, torch.tensor([9])), ValueError, "int64 (2)"),
         (lambda q: (q, q, q, torch.tensor([9, 10])), ValueError, "10"),
         (lambda q: (q, q, q, torch.tensor([9.0, 9.0])), TypeError, "float32"),

@@ -1,5 +1,6 @@
 """Training and trained models in Python. These tests need NumPy only."""
 
+import ast
 import os
 import signal
 import subprocess
@@ -249,14 +250,71 @@ def test_control_c_saves_a_checkpoint_and_the_run_resumes(tmp_path):
         tapeformer.train(CONFIGS / "copy/linear.toml", set=settings, **arguments)
 
 
-def test_control_c_ends_a_generation(text_run):
-    model = tapeformer.load(text_run)
+def test_a_second_control_c_ends_the_training_but_not_the_interpreter(tmp_path):
+    code = f"""if True:
+        import signal, tapeformer
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        def interrupt_twice(record):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+        arguments = dict(set={ {**SMALL, "data.max_length": 12, "data.eval_limit": 4} }, run_dir="run", resume=True)
+        try:
+            tapeformer.train({str(CONFIGS / "copy/linear.toml")!r}, on_metrics=interrupt_twice, **arguments)
+        except KeyboardInterrupt:
+            print(tapeformer.train({str(CONFIGS / "copy/linear.toml")!r}, **arguments)["step"])
+        """
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.stdout == "6\n", ended.stderr
+
+
+LONG_CALLS = {
+    "generate": ("text_run", lambda model: model.generate("to be", 10_000_000)),
+    "score": ("text_run", lambda model: model.score(["to be or not " * 500_000])),
+    "evaluate": ("copy_run", lambda model: model.evaluate(limit=1_000_000)),
+    "translate": ("translation_run", lambda model: model.translate(["one two three"] * 200_000)),
+    "score pairs": ("translation_run", lambda model: model.score(["one two three"] * 200_000, ["uno dos"] * 200_000)),
+}
+
+
+@pytest.mark.parametrize("name", LONG_CALLS)
+def test_control_c_ends_long_calls(name, request):
+    fixture, call = LONG_CALLS[name]
+    run = request.getfixturevalue(fixture)
+    model = tapeformer.load(run[0] if fixture == "copy_run" else run)
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     start = time.time()
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        model.generate("to be", 10_000_000)
+        call(model)
     assert time.time() - start < 30
+
+
+def test_exceptions_of_signal_handlers_end_long_calls(text_run):
+    def raise_error(*_):
+        raise TimeoutError("enough")
+
+    model = tapeformer.load(text_run)
+    previous = signal.signal(signal.SIGALRM, raise_error)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(TimeoutError, match="enough"):
+            model.generate("to be", 10_000_000)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def test_the_type_stub_declares_all_names_of_the_extension(tmp_path):
+    pytest.importorskip("nanobind", reason="skipped: nanobind is not installed")
+    folder, stub = Path(tapeformer._core.__file__).parent, tmp_path / "_core.pyi"
+    arguments = ["-q", "-m", "_core", "-i", folder, "-o", stub]  # as in python/CMakeLists.txt
+    subprocess.run([sys.executable, "-m", "nanobind.stubgen", *arguments], check=True)
+    nodes = ast.parse(stub.read_text()).body
+    declared = {node.target.id if isinstance(node, ast.AnnAssign) else getattr(node, "name", "") for node in nodes}
+    names = {name for name in dir(tapeformer._core) if not name.startswith("_")}
+    assert len(names) > 20 and not names - declared
 
 
 def test_the_python_part_needs_no_torch():

@@ -129,6 +129,7 @@ TEST_CASE("the second SIGINT ends a process at once, also if SIGTERM came betwee
   REQUIRE(child >= 0);
   if (child == 0) {
     suppress_signal_message();
+    signal(SIGINT, SIG_DFL);  // a shell starts processes in the background with SIGINT ignored
     const StopSignalScope signals;
     raise(SIGINT);
     raise(SIGTERM);
@@ -140,6 +141,22 @@ TEST_CASE("the second SIGINT ends a process at once, also if SIGTERM came betwee
   REQUIRE(waitpid(child, &status, 0) == child);
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 130);
+}
+
+TEST_CASE("the second SIGINT calls the handler that was installed before, which stays installed") {
+  static volatile std::sig_atomic_t calls = 0;
+  const auto previous = signal(SIGINT, [](int) { calls = calls + 1; });
+  {
+    const StopSignalScope signals;
+    raise(SIGINT);
+    CHECK(signals.last_signal() == SIGINT);
+    CHECK(calls == 0);
+    raise(SIGINT);
+    CHECK(calls == 1);
+  }
+  raise(SIGINT);
+  CHECK(calls == 2);
+  signal(SIGINT, previous);
 }
 
 TEST_CASE("a signal during an evaluation loses no step, and the resumed run evaluates again") {

@@ -16,15 +16,14 @@
 namespace tapeformer {
 namespace {
 
-// A scorer of the lines of a text. Each line is scored independently of the other lines.
-class LineScorer {
+// Scores the lines of a text, and prints or collects the scores.
+class LineScorePrinter {
  public:
-  LineScorer(const AutoregressiveTask& task, std::string name, bool json)
-      : task_(task), name_(std::move(name)), json_(json) {}
+  LineScorePrinter(const AutoregressiveTask& task, std::string name, bool json)
+      : scorer_(task.model(), *task.tokenizer()), name_(std::move(name)), json_(json) {}
 
   void add(std::string_view line) {
-    const TextScore score =
-        score_line(task_.model(), *task_.tokenizer(), line, concat_text(name_, ":", ++number_));
+    const TextScore score = scorer_.score(line, concat_text(name_, ":", ++number_));
     total_.add(score);
     print(score, line);
   }
@@ -58,7 +57,7 @@ class LineScorer {
     print_text(numbers + escape_line(line) + "\n");
   }
 
-  const AutoregressiveTask& task_;
+  LineScorer scorer_;
   std::string name_;
   bool json_;
   int64_t number_ = 0;
@@ -78,10 +77,10 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-void score_lines(std::string_view text, LineScorer& scorer) {
+void score_lines(std::string_view text, LineScorePrinter& printer) {
   while (!text.empty()) {
     const size_t end = text.find('\n');
-    scorer.add(text.substr(0, end));
+    printer.add(text.substr(0, end));
     if (end == std::string_view::npos) return;
     text.remove_prefix(end + 1);
   }
@@ -162,9 +161,9 @@ int run_score(const Arguments& arguments) {
   }
   const auto& task = run.as<AutoregressiveTask>();
   const std::string& path = line->positionals[1];
-  LineScorer scorer(task, path, line->common_options.json);
-  score_lines(prepare_text(read_text(path), path, *task.tokenizer()), scorer);
-  if (line->common_options.json) print_report(scorer.report(), line->common_options);
+  LineScorePrinter printer(task, path, line->common_options.json);
+  score_lines(prepare_text(read_text(path), path, *task.tokenizer()), printer);
+  if (line->common_options.json) print_report(printer.report(), line->common_options);
   return 0;
 }
 

@@ -38,15 +38,6 @@ std::vector<double> compute_window_nats(const AutoregressiveModel& model, std::s
 
 constexpr size_t kMaxLineBytes = size_t{1} << 24;
 
-// Returns the tokens of a line end, or an empty list if the vocabulary has no line end.
-std::vector<int64_t> encode_line_end(const Tokenizer& tokenizer) {
-  try {
-    return encode_text(tokenizer, "\n", "line end");
-  } catch (const DataError&) {
-    return {};
-  }
-}
-
 // Throws ConfigError if the model cannot process `tokens` tokens with a recurrent state of constant size.
 void check_carried(const AutoregressiveModel& model, int64_t tokens) {
   const auto& attention = model.options().encoder.attention;
@@ -77,21 +68,27 @@ std::vector<int64_t> encode_text(const Tokenizer& tokenizer, std::string_view te
   }
 }
 
-TextScore score_line(const AutoregressiveModel& model, const Tokenizer& tokenizer, std::string_view line,
-                     const std::string& location) {
+LineScorer::LineScorer(const AutoregressiveModel& model, const Tokenizer& tokenizer)
+    : model_(model), tokenizer_(tokenizer) {
+  try {
+    line_end_ = encode_text(tokenizer, "\n", "line end");
+  } catch (const DataError&) {
+  }
+}
+
+TextScore LineScorer::score(std::string_view line, const std::string& location) const {
   if (line.size() > kMaxLineBytes)
     throw DataError(concat_text(location, ": the line has ", line.size(), " bytes, expected at most ",
                                 kMaxLineBytes, "; divide the line"));
-  std::vector<int64_t> tokens = encode_line_end(tokenizer);
-  const size_t context = tokens.size();
-  const auto own = encode_text(tokenizer, std::string(line) + (context == 0 ? "" : "\n"), location);
+  std::vector<int64_t> tokens = line_end_;
+  const auto own = encode_text(tokenizer_, std::string(line) + (line_end_.empty() ? "" : "\n"), location);
   tokens.insert(tokens.end(), own.begin(), own.end());
   TextScore score;
   if (tokens.size() <= 1) return score;
-  const std::vector<double> nats = compute_token_losses(model, tokens);
-  for (size_t i = std::max<size_t>(context, 1); i < tokens.size(); ++i) {
+  const std::vector<double> nats = compute_token_losses(model_, tokens);
+  for (size_t i = std::max<size_t>(line_end_.size(), 1); i < tokens.size(); ++i) {
     score.nats += nats[i - 1];
-    score.add_token(tokenizer, tokens[i]);
+    score.add_token(tokenizer_, tokens[i]);
   }
   return score;
 }

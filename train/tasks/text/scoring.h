@@ -28,11 +28,21 @@ std::vector<double> compute_token_losses(const AutoregressiveModel& model, std::
 std::vector<int64_t> encode_text(const Tokenizer& tokenizer, std::string_view text,
                                  const std::string& location);
 
-// Scores a line independently of other lines: the model reads a line end as context, and predicts the line
-// and its end. If the vocabulary lacks line ends, the first token of the line is not predicted. Throws
-// DataError, which begins with `location`, for a line that is too long or cannot be encoded.
-TextScore score_line(const AutoregressiveModel& model, const Tokenizer& tokenizer, std::string_view line,
-                     const std::string& location);
+// A scorer of lines independently of each other: the model reads a line end as context, and predicts a line
+// and its end. If the vocabulary lacks line ends, the first token of a line is not predicted.
+class LineScorer {
+ public:
+  // The model and the tokenizer must outlive the scorer.
+  LineScorer(const AutoregressiveModel& model, const Tokenizer& tokenizer);
+
+  // Throws DataError, which begins with `location`, for a line that is too long or cannot be encoded.
+  TextScore score(std::string_view line, const std::string& location) const;
+
+ private:
+  const AutoregressiveModel& model_;
+  const Tokenizer& tokenizer_;
+  std::vector<int64_t> line_end_;  // its tokens; empty if the vocabulary lacks line ends
+};
 
 // Evaluates a split with the recurrent form of the model, which reads the tokens one after another, without
 // windows. Divides the split into `stream_count` equal parts that run as a batch, each from an empty state.

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <span>
 
+#include "core/base/interruption.h"
 #include "core/system/utf8.h"
 #include "data/batches/bucket_plan.h"
 #include "data/translation/translation_dataset.h"
@@ -46,6 +47,7 @@ std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tok
   const auto encode_all = [&](const std::vector<std::string>& lines, const char* what) {
     std::vector<std::vector<int32_t>> all;
     for (const std::string& line : lines) {
+      throw_if_interrupted();
       const std::string where = concat_text(what, " line ", all.size() + 1, ": ");
       try {
         all.push_back(tokenizer.encode(line));
@@ -111,6 +113,7 @@ std::vector<std::vector<TranslatedText>> Translator::translate(
   std::vector<std::vector<int32_t>> sentences;
   std::vector<int64_t> sizes, numbers;  // of the lines that have tokens
   for (const std::string& line : lines) {
+    throw_if_interrupted();
     sentences.push_back(is_blank(line) ? std::vector<int32_t>() : encode(line));
     if (sentences.back().size() > longest) {
       sentences.back().resize(longest);
