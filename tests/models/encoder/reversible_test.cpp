@@ -117,9 +117,10 @@ Tensor stored_forward(const Encoder& encoder, const Tensor& x, const ForwardCont
   context.decisions = &decisions;
   Tensor x1 = x, x2 = x;
   for (const auto& layer : encoder.layers) {
-    x1 = add(x1, layer->run_attention_branch(x2, {}, context));
+    x1 = add(x1, layer->run_branch(ResidualBranch::attention, x2, {}, context, {}, 0));
     const Tensor rows = reshape(x1, {x1.size(0) * x1.size(1), x1.size(2)});
-    x2 = add(x2, reshape(layer->run_feedforward_branch(rows, 0, context), x1.shape()));
+    x2 = add(x2,
+             reshape(layer->run_branch(ResidualBranch::feedforward, rows, {}, context, {}, 0), x1.shape()));
   }
   return encoder.norm.forward(concat({x1, x2}, -1));
 }

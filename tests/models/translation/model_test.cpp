@@ -25,10 +25,11 @@ Tensor stored_decoder(const Encoder& decoder, const Tensor& x, const EncodedSour
                       const ForwardContext& context) {
   Tensor x1 = x, x2 = x;
   for (const auto& layer : decoder.layers) {
-    x1 = add(x1, layer->run_attention_branch(x2, {}, context));
-    x2 = add(x2, layer->run_cross_attention_branch(x1, source, context));
+    x1 = add(x1, layer->run_branch(ResidualBranch::attention, x2, {}, context, {}, 0));
+    x2 = add(x2, layer->run_branch(ResidualBranch::cross_attention, x1, {}, context, source, 0));
     const Tensor rows = reshape(x2, {x2.size(0) * x2.size(1), x2.size(2)});
-    const Tensor z = add(x1, reshape(layer->run_feedforward_branch(rows, 0, context), x1.shape()));
+    const Tensor z = add(
+        x1, reshape(layer->run_branch(ResidualBranch::feedforward, rows, {}, context, {}, 0), x1.shape()));
     x1 = x2;
     x2 = z;
   }
