@@ -28,25 +28,27 @@ void bind_passes(nb::module_& m, const char* forward_name, const char* backward_
                                  const AttentionResult&),
                  void (*backward)(const Tensor&, const Tensor&, const Tensor&, const Options&,
                                   const AttentionResult&, const Tensor&, const Gradients&)) {
-  m.def(forward_name, [=](int threads, Object q, Object k, Object v, Arguments... arguments, Object out,
-                          Object statistics) {
-    const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
-    const Options options = read_options(arguments...);
-    const AttentionResult result = read_result(out, statistics);
-    const ComputeScope compute(threads);
-    forward(tq, tk, tv, options, result);
-  });
-  m.def(backward_name,
-        [=](int threads, Object q, Object k, Object v, Arguments... arguments, Object out, Object statistics,
-            const OptionalObject& gradient, Object gq, Object gk, Object gv) {
-          const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
-          const Options options = read_options(arguments...);
-          const AttentionResult result = read_result(out, statistics);
-          const Tensor g = read_tensor(gradient, "gradient");
-          const Gradients gradients{read_tensor(gq, "gq"), read_tensor(gk, "gk"), read_tensor(gv, "gv")};
-          const ComputeScope compute(threads);
-          backward(tq, tk, tv, options, result, g, gradients);
-        });
+  add_function(
+      m, forward_name,
+      [=](int threads, Object q, Object k, Object v, Arguments... arguments, Object out, Object statistics) {
+        const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
+        const Options options = read_options(arguments...);
+        const AttentionResult result = read_result(out, statistics);
+        const ComputeScope compute(threads);
+        forward(tq, tk, tv, options, result);
+      });
+  add_function(
+      m, backward_name,
+      [=](int threads, Object q, Object k, Object v, Arguments... arguments, Object out, Object statistics,
+          const OptionalObject& gradient, Object gq, Object gk, Object gv) {
+        const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
+        const Options options = read_options(arguments...);
+        const AttentionResult result = read_result(out, statistics);
+        const Tensor g = read_tensor(gradient, "gradient");
+        const Gradients gradients{read_tensor(gq, "gq"), read_tensor(gk, "gk"), read_tensor(gv, "gv")};
+        const ComputeScope compute(threads);
+        backward(tq, tk, tv, options, result, g, gradients);
+      });
 }
 
 SoftmaxAttentionOptions read_softmax_options(const OptionalObject& lengths, bool causal, double scale,
@@ -170,10 +172,10 @@ void bind_attention(nb::module_& m) {
       .def_prop_ro("rounds", [](const LshSettings& s) { return s.options.rounds; })
       .def_prop_ro("chunk_length", [](const LshSettings& s) { return s.options.chunk_length; })
       .def_prop_ro("buckets", [](const LshSettings& s) { return s.options.buckets; });
-  m.def("lsh_forward", &lsh_forward);
-  m.def("lsh_backward", &lsh_backward);
-  m.def("gated_forward", &gated_forward);
-  m.def("gated_backward", &gated_backward);
+  add_function(m, "lsh_forward", lsh_forward);
+  add_function(m, "lsh_backward", lsh_backward);
+  add_function(m, "gated_forward", gated_forward);
+  add_function(m, "gated_backward", gated_backward);
 }
 
 }  // namespace tapeformer::python

@@ -46,7 +46,7 @@ void gated_step(int threads, Object q, Object k, Object v, const OptionalObject&
 void bind_steps(nb::module_& m) {
   m.def("linear_step", &linear_step);
   m.def("softmax_step", &softmax_step);
-  m.def("gated_step", &gated_step);
+  add_function(m, "gated_step", gated_step);
 }
 
 }  // namespace tapeformer::python

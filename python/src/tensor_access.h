@@ -4,8 +4,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 
+#include <functional>
 #include <mutex>
 #include <optional>
+#include <type_traits>
 
 #include "core/base/interruption.h"
 #include "core/tensor.h"
@@ -24,6 +26,24 @@ Tensor read_tensor(nb::handle x, const char* name);
 using OptionalObject = std::optional<nb::object>;
 inline Tensor read_tensor(const OptionalObject& x, const char* name) {
   return x ? read_tensor(nb::handle(*x), name) : Tensor();
+}
+
+template <class Argument>
+auto make_annotation() {
+  if constexpr (std::is_same_v<Argument, const OptionalObject&>)
+    return nb::arg().none();
+  else
+    return nb::arg();
+}
+template <class Function, class... Arguments>
+void add_function(nb::module_& m, const char* name, Function function, std::function<void(Arguments...)>*) {
+  m.def(name, function, make_annotation<Arguments>()...);
+}
+// Adds a function to the module. Its arguments of type OptionalObject can be None, which nanobind 2 otherwise
+// refuses.
+template <class Function>
+void add_function(nb::module_& m, const char* name, Function function) {
+  add_function(m, name, function, static_cast<decltype(std::function(function))*>(nullptr));
 }
 
 // While an object exists, the GIL is released, and only its Python thread computes, because the number of

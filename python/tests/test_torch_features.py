@@ -89,9 +89,12 @@ def test_a_forked_process_computes_gradients():
         import signal
 
         signal.alarm(60)  # ends a child that hangs
-        torch.set_num_threads(1)
-        found = torch.autograd.grad(FUNCTIONS["softmax"](*inputs).sum(), inputs)
-        os._exit(0 if all(torch.allclose(a, b) for a, b in zip(found, expected)) else 1)
+        try:
+            torch.set_num_threads(1)
+            found = torch.autograd.grad(FUNCTIONS["softmax"](*inputs).sum(), inputs)
+            os._exit(0 if all(torch.allclose(a, b) for a, b in zip(found, expected)) else 1)
+        finally:
+            os._exit(1)  # a child that raises must not run the other tests
     assert os.waitpid(child, 0)[1] == 0
 
 
