@@ -34,7 +34,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 RESULTS = DOCS / "results"
 PAGES = {name: [name] for name in ["mnist-table", "cifar10-table", "copy-convergence", "attention-scaling",
                                    "reformer-table2", "translation-table", "recall-table", "speed", "memory", "gpu"]}
-PAGES["speech-table"] = ["speech-table", "speech-table-digits", "speech-table-synthetic", "speech-scaling"]
+PAGES["speech-table"] = ["speech-table", "speech-table-digits", "speech-table-synthetic", "speech-epoch", "speech-scaling"]
 PAGES["mnist-table"] = ["mnist-table", "mnist-speed"]
 PAGES["cifar10-table"] = ["cifar10-table", "cifar10-speed"]
 PAGES["survey-table"] = ["survey-table", "survey-speed"]
