@@ -35,6 +35,7 @@ RESULTS = DOCS / "results"
 PAGES = {name: [name] for name in ["mnist-table", "cifar10-table", "copy-convergence", "attention-scaling",
                                    "reformer-table2", "translation-table", "recall-table", "speed", "memory", "gpu"]}
 PAGES["speech-table"] = ["speech-table", "speech-table-digits", "speech-table-synthetic", "speech-epoch", "speech-scaling"]
+PAGES["attention-scaling"] = ["attention-scaling", "reformer-speed"]
 PAGES["mnist-table"] = ["mnist-table", "mnist-speed"]
 PAGES["cifar10-table"] = ["cifar10-table", "cifar10-speed"]
 PAGES["survey-table"] = ["survey-table", "survey-speed"]
