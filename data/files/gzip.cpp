@@ -123,13 +123,16 @@ std::string Digest::to_string() const {
   return concat_text(bytes, " bytes with SHA-256 ", sha256);
 }
 
+bool is_compressed(std::string_view start) {
+  return is_gzip_start(start) || is_compressed_start(start);
+}
+
 bool is_compressed(const std::filesystem::path& path) {
   constexpr size_t kStartBytes = 16;
   const File file = open_data_file(path);
   Bytes start(std::min<size_t>(file.size(), kStartBytes));
   file.read_at(start.data(), start.size(), 0);
-  const std::string_view text = view_as_text(start, start.size());
-  return is_gzip_start(text) || is_compressed_start(text);
+  return is_compressed(view_as_text(start, start.size()));
 }
 
 Bytes read_unpacked(const std::filesystem::path& path, int64_t max_bytes) {

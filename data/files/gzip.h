@@ -6,12 +6,14 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "data/files/file.h"
 
 namespace tapeformer {
 
-// Returns whether the file is compressed.
+// Returns whether the first bytes of a file or a stream are those of a compressed file.
+bool is_compressed(std::string_view start);
 bool is_compressed(const std::filesystem::path& path);
 
 // Returns the unpacked contents. Throws DataError if the contents have more than `max_bytes`, so that a small

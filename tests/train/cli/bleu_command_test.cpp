@@ -76,6 +76,10 @@ TEST_CASE("errors of bleu name the file, the line and both numbers of lines") {
   CHECK(contains(files.error({two, latin}), latin + ":2: is not UTF-8: byte 1 of the text is 0xE4"));
   CHECK(contains(files.error({empty, two}), empty + ": no text: the size is 0 bytes"));
   CHECK(contains(files.error({"-", two}), "standard input: no text: the size is 0 bytes"));
+  const std::string packed = files.write("packed", "\x1F\x8B\x08 gzip");
+  CHECK(contains(run_program({"bleu", "-", two}, "", packed).err, "a stream cannot be compressed"));
+  CHECK(contains(run_program({"bleu", "-", two}, "", files.folder.path().string()).err,
+                 "standard input: is closed or a folder"));
   CHECK(contains(files.error({two, two + ".missing"}), "two.missing"));
   CHECK(contains(files.error({files.write("wide", encoded(std::u16string(u"a\nb\n"))), two}),
                  "is UTF-16, expected UTF-8"));

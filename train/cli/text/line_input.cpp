@@ -1,5 +1,6 @@
 #include "train/cli/text/line_input.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include <iterator>
 
 #include "core/base/errors.h"
+#include "data/files/gzip.h"
 #include "data/files/text_encoding.h"
 #include "data/files/text_lines.h"
 
@@ -28,10 +30,18 @@ bool InputStream::is_named_by(const std::string& path) {
 InputStream::InputStream(const std::string& path) : name_(path) {
   if (path == kStandardInputName) {
     name_ = "standard input";
+    struct stat status {};
+    if (fstat(STDIN_FILENO, &status) != 0 || S_ISDIR(status.st_mode))
+      throw DataError(name_ + ": is closed or a folder");
     return;
   }
   pipe_.open(path, std::ios::binary);
   if (!pipe_) throw DataError(path + ": cannot be opened");
+}
+
+void InputStream::check_start(std::string_view start) const {
+  if (is_compressed(start))
+    throw DataError(name_ + ": a stream cannot be compressed; unpack it, for example with zcat");
 }
 
 std::streambuf& InputStream::buffer() {
@@ -41,6 +51,7 @@ std::streambuf& InputStream::buffer() {
 Bytes InputStream::read_all() {
   Bytes bytes(std::istreambuf_iterator<char>(&buffer()), {});
   if (bytes.empty()) throw DataError(name_ + ": no text: the size is 0 bytes");
+  check_start(view_as_text(bytes, bytes.size()));
   return bytes;
 }
 
@@ -73,6 +84,7 @@ bool LineInput::read_line(std::string& line) {
   const std::string location = concat_text(stream_->name(), ":", ++number_);
   if (line.size() > kMaxInputLineBytes)
     throw DataError(concat_text(location, ": the line has more than ", kMaxInputLineBytes, " bytes"));
+  if (number_ == 1) stream_->check_start(line);
   if (number_ == 1 && (line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF")))
     throw DataError(stream_->name() + ": " + describe_encoding_problem(detect_text_encoding(line), "FILE"));
   if (number_ == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);

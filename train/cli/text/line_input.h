@@ -4,6 +4,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/files/file.h"
@@ -19,11 +20,13 @@ class InputStream {
   // Returns whether the path names a stream and not a file.
   static bool is_named_by(const std::string& path);
 
-  // Throws DataError if the pipe cannot be opened.
+  // Throws DataError if the stream cannot be opened.
   explicit InputStream(const std::string& path);
   const std::string& name() const { return name_; }
   std::streambuf& buffer();
-  // Returns all bytes. Throws DataError if there are none, or if the stream cannot be read.
+  // Throws DataError if the first bytes of the stream, `start`, are those of a compressed file.
+  void check_start(std::string_view start) const;
+  // Returns all bytes. Throws DataError if there are none, and the errors of check_start().
   Bytes read_all();
 
  private:
