@@ -348,13 +348,17 @@ def record_peers(name: str, paths: list[Path]) -> None:
     contents, found = json.loads(path.read_text()), {}
     for run in (json.loads(one.read_text()) for one in paths):
         row = f"lsh-{run['rounds']}" if run["kind"] == "lsh" else run["kind"]
-        is_time = run["batch"] == 1 and run["threads"] == 1
-        column = "recompute" if run["form"] == "recomputed" else "recurrent"
-        column += "_cpu_seconds" if is_time else "_images_per_second"
-        key = f"{row}:{column}" + ("" if run["precision"] == "float32" else "_" + run["precision"])
-        value = run["seconds" if is_time else "images_per_second"]
-        if key not in found or (value < found[key]["value"]) == is_time:
-            found[key] = {"value": value, **{one: run[one] for one in ("batch", "compile", "package", "processor", "date")}}
+        form = "recompute" if run["form"] == "recomputed" else "recurrent"
+        suffix = "" if run["precision"] == "float32" else "_" + run["precision"]
+        facts = {one: run[one] for one in ("batch", "compile", "package", "processor", "date")}
+        cells = {"images_per_second": max}
+        if run["batch"] == 1 and run["threads"] == 1:
+            cells["cpu_seconds"] = min
+        for column, best in cells.items():
+            key = f"{row}:{form}_{column}{suffix}"
+            value = run["seconds" if column == "cpu_seconds" else column]
+            if key not in found or best(value, found[key]["value"]) == value:
+                found[key] = {"value": value, **facts}
     contents["peers"] = contents.get("peers", {}) | found
     path.write_text(compact(contents) + "\n")
 
