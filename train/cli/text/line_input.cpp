@@ -44,6 +44,10 @@ void InputStream::check_start(std::string_view start) const {
     throw DataError(name_ + ": a stream cannot be compressed; unpack it, for example with zcat");
 }
 
+bool InputStream::is_terminal() const {
+  return !pipe_.is_open() && isatty(STDIN_FILENO) != 0;
+}
+
 std::streambuf& InputStream::buffer() {
   return pipe_.is_open() ? *pipe_.rdbuf() : *std::cin.rdbuf();
 }
@@ -63,7 +67,7 @@ LineInput::LineInput(const std::string& path) {
 }
 
 std::vector<std::string> LineInput::read(size_t count) {
-  if (stream_ && isatty(STDIN_FILENO) != 0) count = 1;
+  if (stream_ && stream_->is_terminal()) count = 1;
   std::vector<std::string> lines;
   for (std::string line; lines.size() < count && read_line(line);) lines.push_back(std::move(line));
   return lines;

@@ -23,6 +23,7 @@ class InputStream {
   // Throws DataError if the stream cannot be opened.
   explicit InputStream(const std::string& path);
   const std::string& name() const { return name_; }
+  bool is_terminal() const;  // whether it is standard input and a terminal
   std::streambuf& buffer();
   // Throws DataError if the first bytes of the stream, `start`, are those of a compressed file.
   void check_start(std::string_view start) const;
