@@ -124,7 +124,8 @@ class Model:
         """Scores lines of text independently of each other, or given translations of the lines.
 
         Returns a dict for each line with log_probability in nats, and the number of tokens. The lines of a
-        language model are scored with their ends, and have the keys bytes and bits_per_byte.
+        language model are scored with their ends, and have the keys bytes and bits_per_byte. A sentence that
+        is longer than a translation model takes is cut.
         """
         if translations is not None:
             return self._run.score_pairs(list(lines), list(translations))

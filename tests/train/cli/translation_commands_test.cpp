@@ -113,6 +113,23 @@ TEST_CASE("score gives the log-probabilities of the search") {
   }
 }
 
+TEST_CASE(
+    "score cuts sentences that are longer than the model takes, as translate does, and names the first") {
+  const TinyTranslator run;
+  const std::string sources = run.input("abc\n" + std::string(500, 'a') + "\n" + std::string(32, 'a') + "\n");
+  const std::string targets = (run.dir / "targets").string();
+  write_file(targets, "CBA\nA\n" + std::string(33, 'A') + "\n");
+  const ProgramResult result = run.call({"score", sources, targets, "--json"});
+  CAPTURE(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(result.err.find("2 pairs have a sentence that is longer than the model takes, and its end is not "
+                        "scored; the first is line 2") != std::string::npos);
+  const auto scores = parse_json_output(result)["scores"];
+  CHECK(scores[0]["tokens"] == 4);
+  CHECK(scores[1]["tokens"] == 2);
+  CHECK(scores[2]["tokens"] == 33);
+}
+
 TEST_CASE("a translation does not end: long lines, unknown characters and the maximum length are answered") {
   const TinyTranslator run;
   const std::string path = run.input(std::string(500, 'a') + "\n\xE4\xBA\xBA\naXb\n");

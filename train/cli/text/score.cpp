@@ -1,9 +1,11 @@
 // The command "tapeformer score". For each line of a text, it prints -log2 of the probability that a language
 // model assigns to the line. For a translation model, it prints the log-probabilities of given translations.
+#include <algorithm>
 #include <limits>
 #include <numbers>
 
 #include "core/base/errors.h"
+#include "core/system/log.h"
 #include "core/system/printable.h"
 #include "train/build.h"
 #include "train/cli/commands.h"
@@ -97,12 +99,18 @@ void score_translations(const TranslationTask& task, const CommandLine& line) {
     throw DataError(concat_text(target, ": the file has ", targets.size(), " lines, but ", source, " has ",
                                 sources.size()));
   const auto scores = score_targets(task.model(), *task.tokenizer(), sources, targets);
+  const auto is_cut = [](const ScoredTarget& one) { return one.is_cut; };
+  if (const auto cut_count = std::count_if(scores.begin(), scores.end(), is_cut); cut_count > 0)
+    log_warning(cut_count, " pairs have a sentence that is longer than the model takes, and its end is not ",
+                "scored; the first is line ",
+                std::find_if(scores.begin(), scores.end(), is_cut) - scores.begin() + 1);
   std::vector<Report> rows;
   std::string text;
   double total = 0;
   int64_t tokens = 0;
   for (size_t i = 0; i < scores.size(); ++i) {
-    const auto& [log_probability, count] = scores[i];
+    const double log_probability = scores[i].log_probability;
+    const int64_t count = scores[i].token_count;
     total += log_probability;
     tokens += count;
     const double mean = log_probability / static_cast<double>(count);

@@ -21,6 +21,14 @@ std::vector<TokenSpan> select_sentences(const std::vector<std::vector<int32_t>>&
   return chosen;
 }
 
+// Shortens a sentence to the length that the model takes. Returns whether it was longer.
+bool cut(std::vector<int32_t>& sentence, const TranslationModel& model) {
+  const auto longest = static_cast<size_t>(model.options().max_length) - 1;
+  if (sentence.size() <= longest) return false;
+  sentence.resize(longest);
+  return true;
+}
+
 }  // namespace
 
 std::string decode_line(const Tokenizer& tokenizer, const std::vector<int64_t>& tokens) {
@@ -44,19 +52,17 @@ std::string decode_line(const Tokenizer& tokenizer, const std::vector<int64_t>& 
 std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tokenizer& tokenizer,
                                         const std::vector<std::string>& sources,
                                         const std::vector<std::string>& targets, int64_t batch_tokens) {
+  std::vector<ScoredTarget> results(sources.size());
   const auto encode_all = [&](const std::vector<std::string>& lines, const char* what) {
     std::vector<std::vector<int32_t>> all;
     for (const std::string& line : lines) {
       throw_if_interrupted();
-      const std::string where = concat_text(what, " line ", all.size() + 1, ": ");
       try {
         all.push_back(tokenizer.encode(line));
       } catch (const EncodingError& error) {
-        throw DataError(where + error.what());
+        throw DataError(concat_text(what, " line ", all.size() + 1, ": ", error.what()));
       }
-      if (const auto size = static_cast<int64_t>(all.back().size()); size >= model.options().max_length)
-        throw DataError(concat_text(where, "the sentence has ", size, " tokens, expected at most ",
-                                    model.options().max_length - 1));
+      if (cut(all.back(), model)) results[all.size() - 1].is_cut = true;
     }
     return all;
   };
@@ -64,7 +70,6 @@ std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tok
   std::vector<int64_t> sizes;
   for (size_t i = 0; i < sources.size(); ++i)
     sizes.push_back(static_cast<int64_t>(std::max(source_tokens[i].size(), target_tokens[i].size())) + 1);
-  std::vector<ScoredTarget> results(sources.size());
   for (const auto& indices : plan_batches(sizes, {.max_batch_length = batch_tokens, .shuffle = false}, 0)) {
     const Batch batch = make_translation_batch(select_sentences(source_tokens, indices),
                                                select_sentences(target_tokens, indices), model.end_token());
@@ -73,8 +78,8 @@ std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tok
     for (size_t row = 0; row < indices.size(); ++row) {
       const double* const first = losses.data<double>() + static_cast<int64_t>(row) * width;
       const auto index = static_cast<size_t>(indices[row]);
-      results[index] = {-std::accumulate(first, first + width, 0.0),
-                        static_cast<int64_t>(target_tokens[index].size()) + 1};
+      results[index].log_probability = -std::accumulate(first, first + width, 0.0);
+      results[index].token_count = static_cast<int64_t>(target_tokens[index].size()) + 1;
     }
   }
   return results;
@@ -109,16 +114,12 @@ std::vector<int32_t> Translator::encode(std::string_view line) {
 
 std::vector<std::vector<TranslatedText>> Translator::translate(
     const std::vector<std::string>& lines, const std::function<void(int64_t)>& on_progress) {
-  const auto longest = static_cast<size_t>(model_.options().max_length) - 1;
   std::vector<std::vector<int32_t>> sentences;
   std::vector<int64_t> sizes, numbers;  // of the lines that have tokens
   for (const std::string& line : lines) {
     throw_if_interrupted();
     sentences.push_back(is_blank(line) ? std::vector<int32_t>() : encode(line));
-    if (sentences.back().size() > longest) {
-      sentences.back().resize(longest);
-      ++cut_count_;
-    }
+    if (cut(sentences.back(), model_)) ++cut_count_;
     if (sentences.back().empty()) continue;
     sizes.push_back(static_cast<int64_t>(sentences.back().size()) + 1);
     numbers.push_back(static_cast<int64_t>(sentences.size()) - 1);

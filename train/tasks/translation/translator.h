@@ -54,11 +54,13 @@ class Translator {
 };
 
 // Returns the log-probabilities, in nats, that the model assigns to the targets and their ends, and the
-// numbers of tokens with the end tokens. Throws DataError, with the index of the pair as a line, if a
-// sentence is longer than the model takes or cannot be encoded. `sources` and `targets` have the same size.
+// numbers of tokens with the end tokens. Sentences that are longer than the model takes are cut. Throws
+// DataError, with the index of the pair as a line, if a sentence cannot be encoded. `sources` and `targets`
+// have the same size.
 struct ScoredTarget {
   double log_probability = 0;
   int64_t token_count = 0;
+  bool is_cut = false;  // whether the source or the target was cut
 };
 std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tokenizer& tokenizer,
                                         const std::vector<std::string>& sources,
