@@ -164,3 +164,16 @@ TEST_CASE("errors of translate and score name the option, the file or the line")
   CHECK(contains_text(error({"generate"}, 2), "this is a model of translations"));
   CHECK(contains_text(error({"eval", "--context", "3"}, 2), "this is a model of translations"));
 }
+
+TEST_CASE("settings of the tokenizer, which the run stores, are refused after training") {
+  const TinyTranslator run;
+  for (const std::string setting : {"data.tokenizer=bytes", "data.tokenizer=sentencepiece"}) {
+    const ProgramResult result = run.call({"eval", "--set", setting});
+    CHECK(result.code == 2);
+    CHECK_MESSAGE(result.err.find("data.tokenizer: the run stores its tokenizer, so the value must be "
+                                  "that of the run, \"characters\"") != std::string::npos,
+                  result.err);
+  }
+  CHECK(run.call({"translate", run.input("abc\n"), "--set", "data.tokenizer=bytes"}).code == 2);
+  CHECK(run.call({"eval", "--set", "data.tokenizer=characters"}).code == 0);
+}

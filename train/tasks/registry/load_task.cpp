@@ -62,6 +62,17 @@ Config read_config(const Checkpoint& checkpoint, const RunChoice& choice) {
   }
 }
 
+// Throws ConfigError if a setting would change the tokenizer, which the state of the checkpoint contains.
+void check_tokenizer_settings(const Checkpoint& checkpoint, const Config& config, RunChoice choice) {
+  if (choice.config_settings.empty()) return;
+  choice.config_settings.clear();
+  const Config own = read_config(checkpoint, choice);
+  for (const std::string& key : find_differing_keys(own, config))
+    if (key == "data.tokenizer" || key == "data.vocabulary" || key == "data.sentencepiece_model")
+      throw ConfigError(key + ": the run stores its tokenizer, so the value must be that of the run, " +
+                        format_config_value(own, key));
+}
+
 // Returns the run directory of a checkpoint, or "" for a checkpoint outside of a run directory.
 fs::path find_run_folder(const fs::path& checkpoint) {
   const fs::path parent = checkpoint.parent_path();
@@ -94,6 +105,7 @@ std::unique_ptr<Task> make_limited_task(const Checkpoint& checkpoint, const Conf
 LoadedTask load(const Checkpoint& checkpoint, const Config& config, const RunChoice& choice) {
   Communicator& processes = *init_process_group().communicator;
   const TrainingState state = checkpoint.read_state();
+  if (!state.is_converted) check_tokenizer_settings(checkpoint, config, choice);
   LoadedTask loaded;
   loaded.checkpoint_folder = checkpoint.folder();
   loaded.step = state.step;
