@@ -22,12 +22,14 @@ void check_valid_pairs(const TranslationOptions& options, int64_t pairs) {
 }
 
 const SentencePairPaths& select_paths(const TranslationOptions& options, const std::string& split) {
-  const SentencePairPaths& own = split == "valid" ? options.valid : options.test;
-  if (split == "train" || (split == "valid" && !own.is_complete())) return options.train;
-  if (!own.is_complete())
+  if (split == "test") {
+    if (options.test.is_complete()) return options.test;
     throw ConfigError(name_option("TranslationOptions::test") +
                       ": the test split has no files; evaluate the split \"valid\"");
-  return own;
+  }
+  if (split == "valid" && options.valid.is_complete()) return options.valid;
+  if (options.train.is_complete()) return options.train;
+  throw ConfigError(name_option("TranslationOptions::train") + ": needs a file, a folder or a pattern");
 }
 
 }  // namespace
@@ -39,7 +41,7 @@ struct TranslationDataset::EncodedPair {
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const TranslationOptions& options, uint64_t seed) {
   // Reports wrong files before the training of a model, which takes minutes for large texts.
-  check_valid_pairs(options, SentencePairs(options.train).size());
+  check_valid_pairs(options, SentencePairs(select_paths(options, "train")).size());
   TextOptions text;
   text.tokenizer_name = options.tokenizer_name;
   text.sentencepiece_model = options.sentencepiece_model;

@@ -11,6 +11,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
+constexpr char kNoFiles[] = "needs a file, a folder or a pattern";
 constexpr double kMinLength = 8, kMaxCount = 1 << 20;  // as for other data sets with these options
 
 struct TranslationValues {
@@ -168,8 +169,10 @@ std::vector<std::pair<std::string, std::string>> find_translation_problems(
           concat_text("expected 0 or at least max_length + 1 = ", pairs.max_length + 1, ", got ",
                       values.batch_tokens));
   if (set.needs_path) {
-    require(!values.source.empty(), "source", "needs a file, a folder or a pattern");
-    require(!values.target.empty(), "target", "needs a file, a folder or a pattern");
+    // An evaluation needs only the files of its split.
+    const bool has_own_split = !values.valid_source.empty() || !values.test_source.empty();
+    require(!values.source.empty() || (has_own_split && values.target.empty()), "source", kNoFiles);
+    require(!values.target.empty() || (has_own_split && values.source.empty()), "target", kNoFiles);
     require(values.valid_source.empty() == values.valid_target.empty(), "valid_target",
             "expected both valid_source and valid_target, or none");
     require(values.test_source.empty() == values.test_target.empty(), "test_target",

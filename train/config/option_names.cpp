@@ -31,6 +31,7 @@ void use_keys_in_messages() {
                     {"TranslationOptions::max_length", "data.max_length"},
                     {"TranslationOptions::max_ratio", "data.max_ratio"},
                     {"TranslationOptions::test", "data.test_source"},
+                    {"TranslationOptions::train", "data.source"},
                     {"TranslationOptions::valid_pairs", "data.valid_pairs"}});
 }
 

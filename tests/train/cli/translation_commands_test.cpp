@@ -177,3 +177,23 @@ TEST_CASE("settings of the tokenizer, which the run stores, are refused after tr
   CHECK(run.call({"translate", run.input("abc\n"), "--set", "data.tokenizer=bytes"}).code == 2);
   CHECK(run.call({"eval", "--set", "data.tokenizer=characters"}).code == 0);
 }
+
+TEST_CASE("eval of a split with its own files needs no training files, and training says that it does") {
+  const TinyTranslator run;
+  const Lines no_training_files = {"--set", "data.source=''", "--set", "data.target=''"};
+  const auto call_without = [&](Lines words) {
+    words.insert(words.end(), no_training_files.begin(), no_training_files.end());
+    return run_program(words);
+  };
+  const std::string path = (run.dir / "run").string();
+  const ProgramResult test = call_without({"eval", path});
+  CHECK_MESSAGE(test.code == 0, test.err);
+  CHECK(call_without({"eval", path, "--split", "valid"}).code == 0);
+  for (const Lines& words : {Lines{"eval", path, "--split", "train"},
+                             Lines{"train", path + "/config.toml", "--run-dir", path + "2"}}) {
+    const ProgramResult result = call_without(words);
+    CHECK(result.code == 2);
+    CHECK_MESSAGE(result.err.find("data.source: needs a file, a folder or a pattern") != std::string::npos,
+                  result.err);
+  }
+}
