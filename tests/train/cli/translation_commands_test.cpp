@@ -70,8 +70,16 @@ TEST_CASE("translate keeps the order of the lines and empty lines, from a file a
   CHECK(run_words({"bash", "-c", pipe, (run.dir / "run").string(), path}).out == result.out);
   CHECK(run.call({"translate", path, "--batch-tokens", "1"}).out == result.out);
   CHECK(run.call({"translate", path, "--greedy"}).out == run.call({"translate", path, "--beam", "1"}).out);
-  CHECK(run.call({"translate", run.input("")}).code == 3);
-  CHECK(run.call({"translate"}, "/dev/null").out.empty());
+}
+
+TEST_CASE("translate and score refuse a text of zero bytes, from a file and from standard input") {
+  const TinyTranslator run;
+  const std::string empty = run.input("");
+  for (const ProgramResult& refused : {run.call({"translate", empty}), run.call({"translate"}, empty),
+                                       run.call({"score", empty, empty}), run.call({"score", "-", empty})}) {
+    CHECK(refused.code == 3);
+    CHECK_MESSAGE(refused.err.find(": no text: the size is 0 bytes") != std::string::npos, refused.err);
+  }
 }
 
 TEST_CASE("translate prints n-best lists as Marian, scores, and JSON") {

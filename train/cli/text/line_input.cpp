@@ -84,6 +84,8 @@ bool LineInput::read_line(std::string& line) {
   int c = input.sbumpc();
   for (; c != EOF && c != '\n' && line.size() <= kMaxInputLineBytes; c = input.sbumpc())
     line += static_cast<char>(c);
+  if (c == EOF && line.empty() && number_ == 0)
+    throw DataError(stream_->name() + ": no text: the size is 0 bytes");
   if (c == EOF && line.empty()) return false;
   const std::string location = concat_text(stream_->name(), ":", ++number_);
   if (line.size() > kMaxInputLineBytes)

@@ -41,7 +41,7 @@ class LineInput {
   // Throws the errors of SentenceFile and InputStream.
   explicit LineInput(const std::string& path);
   // Returns at most `count` next lines, or one line of a terminal. The result is empty at the end. Throws
-  // DataError for a line that is not UTF-8 or has more than 1 MiB.
+  // DataError if there is no text, and for a line that is not UTF-8 or has more than 1 MiB.
   std::vector<std::string> read(size_t count);
 
  private:
