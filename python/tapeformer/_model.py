@@ -191,7 +191,7 @@ def load(
 
     Args:
         run: A run directory or a checkpoint folder.
-        checkpoint: "latest", "best" or "step-…" of a run directory.
+        checkpoint: "latest", "best", "step-…" or the number of a step, as a string, of a run directory.
         set: Config values that replace those of the run, such as {"attention.rounds": 8}.
         data_dir: Folder of the data sets, for evaluate().
     """

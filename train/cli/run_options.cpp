@@ -56,7 +56,7 @@ PositionalArgument make_run_argument() {
 OptionSpec make_checkpoint_option() {
   return {.name = "checkpoint",
           .default_value = std::string("latest"),
-          .help = "checkpoint of the run directory: latest, best or step-…"};
+          .help = "checkpoint of the run directory: latest, best, step-… or the number of a step"};
 }
 
 DataAccessOptions make_data_access(const CommandLine& line) {

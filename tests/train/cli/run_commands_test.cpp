@@ -103,13 +103,16 @@ TEST_CASE("a run is found by its folder, its checkpoints folder and a checkpoint
     CHECK(bits({path.string()}) == latest);
   const double best = bits({run.string(), "--checkpoint", "best"});
   CHECK(best != latest);
-  CHECK(bits({run.string(), "--checkpoint=step-00000001"}) == best);
+  for (const std::string name : {"step-00000001", "1"})
+    CHECK(bits({run.string(), "--checkpoint", name}) == best);
   fs::remove(run / "checkpoints" / "latest");  // as in a copy of the run directory without symlinks
   CHECK(bits({run.string()}) == latest);
 
-  const auto absent = run_program({"eval", run.string(), "--checkpoint", "step-00000009"});
-  CHECK(absent.code == 3);
-  CHECK(contains(absent.err, "1, 2"));
+  for (const std::string name : {"step-00000009", "9"}) {
+    const auto absent = run_program({"eval", run.string(), "--checkpoint", name});
+    CHECK(absent.code == 3);
+    CHECK(contains(absent.err, "no checkpoint \"" + name + "\"; the steps are 1, 2"));
+  }
   CHECK(run_program({"eval", (run / "checkpoints" / "best").string(), "--checkpoint", "best"}).code == 2);
 }
 

@@ -33,7 +33,10 @@ fs::path find_checkpoint_folder(const RunChoice& choice) {
   if (const auto linked =
           choice.checkpoint_name == "best" ? resolve_checkpoint_link(path.string(), "best") : std::nullopt)
     return *linked;
-  const fs::path named = path / kCheckpointFolderName / choice.checkpoint_name;
+  std::string name = choice.checkpoint_name;
+  for (const int64_t step : list_checkpoint_steps(path.string()))
+    if (name == std::to_string(step)) name = format_step_name(step);
+  const fs::path named = path / kCheckpointFolderName / name;
   if (choice.checkpoint_name != "best" && choice.checkpoint_name.find('/') == std::string::npos &&
       fs::exists(named / "model.safetensors", ignored))
     return fs::canonical(named);

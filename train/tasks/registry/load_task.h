@@ -18,8 +18,9 @@ class ProductTuningScope;
 }
 
 struct RunChoice {
-  std::string path;                        // a run directory, its checkpoints folder, or a checkpoint folder
-  std::string checkpoint_name = "latest";  // checkpoint of a run directory: "latest", "best" or "step-…"
+  std::string path;  // a run directory, its checkpoints folder, or a checkpoint folder
+  // Checkpoint of a run directory: "latest", "best", "step-…" or the number of a step.
+  std::string checkpoint_name = "latest";
   std::vector<std::string> config_settings = {};  // "table.key=value"; overrides the config of the run
   Device device = kCpu;                           // device of the model
   ConfigPurpose purpose = ConfigPurpose::evaluation;
