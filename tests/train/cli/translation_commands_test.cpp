@@ -98,12 +98,12 @@ TEST_CASE("translate prints n-best lists as Marian, scores, and JSON") {
   const auto& first = report["translations"][0]["hypotheses"][0];
   CHECK(first["text"] == best[0]);
   // The score is the log-probability divided by ((5 + n) / 6)^0.6.
-  const double n = first["tokens"].get<double>() + (first["complete"].get<bool>() ? 1 : 0);
+  const auto n = first["tokens"].get<double>();
   CHECK(first["score"].get<double>() ==
         doctest::Approx(first["log_probability"].get<double>() / std::pow((5 + n) / 6, 0.6)));
 }
 
-TEST_CASE("score gives the log-probabilities of the search") {
+TEST_CASE("score gives the log-probabilities of the search, with the same numbers of lines and tokens") {
   const TinyTranslator run;
   const std::string path = run.input("abc\nfe\n");
   const auto report = parse_json_output(run.call({"translate", path, "--json"}));
@@ -115,9 +115,11 @@ TEST_CASE("score gives the log-probabilities of the search") {
       parse_json_output(run.call({"score", path, (run.dir / "targets").string(), "--json"}))["scores"];
   for (size_t i = 0; i < 2; ++i) {
     const auto& one = report["translations"][i]["hypotheses"][0];
-    if (one["complete"].get<bool>())
-      CHECK(scores[i]["log_probability"].get<double>() ==
-            doctest::Approx(one["log_probability"].get<double>()).epsilon(1e-4));
+    CHECK(scores[i]["line"] == report["translations"][i]["line"]);
+    if (!one["complete"].get<bool>()) continue;
+    CHECK(scores[i]["tokens"] == one["tokens"]);
+    CHECK(scores[i]["log_probability"].get<double>() ==
+          doctest::Approx(one["log_probability"].get<double>()).epsilon(1e-4));
   }
 }
 

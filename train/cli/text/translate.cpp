@@ -57,7 +57,7 @@ class TranslationPrinter {
                          .add("log_probability", one.log_probability)
                          .add("tokens", one.token_count)
                          .add("complete", one.is_complete));
-    rows_.push_back(Report().add("line", number_).add("hypotheses", rows));
+    rows_.push_back(Report().add("line", number_ + 1).add("hypotheses", rows));
   }
 
   bool n_best_, scores_, json_;

@@ -87,7 +87,7 @@ std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tok
 
 TranslatedText Translator::decode(const TranslationHypothesis& hypothesis) const {
   return {.text = decode_line(*tokenizer_, hypothesis.tokens),
-          .token_count = static_cast<int64_t>(hypothesis.tokens.size()),
+          .token_count = static_cast<int64_t>(hypothesis.tokens.size()) + (hypothesis.is_complete ? 1 : 0),
           .log_probability = hypothesis.log_probability,
           .score = hypothesis.score,
           .is_complete = hypothesis.is_complete};

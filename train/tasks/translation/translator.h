@@ -21,7 +21,7 @@ struct TranslatorOptions {
 // A translation of a line. Line ends in a translation are replaced by spaces, so that it is one line.
 struct TranslatedText {
   std::string text;
-  int64_t token_count = 0;
+  int64_t token_count = 0;  // with the end token, if the translation is complete
   double log_probability = 0, score = 0;
   bool is_complete = true;  // see TranslationHypothesis
 };
