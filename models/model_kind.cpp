@@ -107,7 +107,8 @@ OptionTable<AutoregressiveModelOptions> make_table(const AutoregressiveModelOpti
             "or \"none\"");
   OptionTable<CrossEntropyOptions> loss;
   loss.add("label_smoothing", &CrossEntropyOptions::label_smoothing,
-           "label smoothing: share of the uniform distribution in the training targets")
+           "label smoothing: share of the uniform distribution in the training targets; translation: 0.1 by "
+           "default")
       .require_fraction_below_one();
   loss.add("z_loss", &CrossEntropyOptions::z_loss,
            "coefficient of the squared log-sum-exp of the logits in the training loss")
@@ -132,7 +133,8 @@ OptionTable<SetTransformerOptions> make_table(const SetTransformerOptions& /*def
   table.include(&SetTransformerOptions::encoder, make_encoder_table());
   table
       .add("decoder_layers", &SetTransformerOptions::decoder_layers,
-           "layers of self-attention after the pooling of a set")
+           "layers of self-attention after the pooling of a set; translation: layers of the decoder, 0 by "
+           "default, as many as the encoder")
       .require_range(0, 10000)
       .default_value = int64_t{1};
   return table;

@@ -5,6 +5,7 @@
 #include "tests/train/config/config_fixture.h"
 
 using namespace tapeformer;
+using tapeformer::test::contains;
 
 namespace {
 
@@ -177,6 +178,18 @@ TEST_CASE("--set parses TOML values and bare words, and the last value applies")
   CHECK(format_config_value(config, "optimizer.betas") == "[0.8, 0.9]");
   CHECK(config.optimizer.lr == 2e-3);
   CHECK(config.data.limit == 1000);
+}
+
+TEST_CASE("help has the defaults of translation that differ from the listed ones") {
+  const auto check_defaults = [](const std::string& table, const std::vector<OptionSpec>& options) {
+    for (const OptionSpec& option : options)
+      for (const OptionSpec& listed : list_config_keys())
+        if (listed.name == table + "." + option.name && listed.default_value != option.default_value)
+          CHECK_MESSAGE((contains(listed.help, "translation") && contains(listed.help, "default")),
+                        listed.name);
+  };
+  check_defaults("model", find_model_kind("translation").options);
+  check_defaults("data", find_dataset_kind("translation").options);
 }
 
 TEST_CASE("help lists every key with its default, range and choices") {
