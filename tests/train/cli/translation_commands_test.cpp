@@ -167,6 +167,10 @@ TEST_CASE("errors of translate and score name the option, the file or the line")
   CHECK(contains_text(error({"translate", path, "--n-best", "5"}, 2),
                       "--n-best 5: expected at most the beam, 4"));
   CHECK(contains_text(error({"translate", path, "--greedy", "--beam", "2"}, 2), "--greedy excludes --beam"));
+  CHECK(run.call({"translate", path, "--max-length", "33"}).code == 0);
+  CHECK(contains_text(
+      error({"translate", path, "--max-length", "34"}, 2),
+      "--max-length 34: this model translates at most 33 tokens, twice data.max_length and one"));
   CHECK(contains_text(error({"translate", latin}, 3), "latin:2"));
   CHECK(contains_text(error({"translate"}, 3, latin), "standard input:2"));
   CHECK(contains_text(error({"score", path}, 2), "TARGET"));

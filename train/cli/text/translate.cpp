@@ -151,6 +151,10 @@ int run_translate(const Arguments& arguments) {
   const LoadedTask run = load_task(*line, ConfigPurpose::generation);
   require_subject(*run.task, {ModelSubject::translations}, "\"translate\"");
   const auto& task = run.as<TranslationTask>();
+  if (const int64_t limit = task.model().options().max_length; options.search.max_length > limit)
+    throw ConfigError(concat_text("--max-length ", options.search.max_length,
+                                  ": this model translates at most ", limit,
+                                  " tokens, twice data.max_length and one"));
   Translator translator(task.model(), task.tokenizer(), options);
   const CommonOptions& common = line->common_options;
   TranslationPrinter printer(is_given(*line, "n-best") && line->options.get<int64_t>("n-best") > 0,
