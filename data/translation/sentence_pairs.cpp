@@ -17,13 +17,21 @@ void require_equal_lines(const std::string& path, int64_t count, const std::stri
                                 "; expected one line in each file for each pair of sentences"));
 }
 
+// Returns the path and, if it selects several files, their number and the first and last one.
+std::string describe_files(const SentenceFile& text) {
+  const auto& files = text.files();
+  if (files.size() == 1) return files.front().first;
+  return concat_text(text.path(), " (", files.size(), " files from ", files.front().first, " to ",
+                     files.back().first, ")");
+}
+
 // Compares file by file if there are equally many files, because lines of the wrong file are not translations
 // even if the sums are equal.
 void require_parallel(const SentenceFile& a, const SentenceFile& b) {
   if (a.files().size() == b.files().size())
     for (size_t i = 0; i < a.files().size(); ++i)
       require_equal_lines(a.files()[i].first, a.files()[i].second, b.files()[i].first, b.files()[i].second);
-  require_equal_lines(a.path(), a.size(), b.path(), b.size());
+  require_equal_lines(describe_files(a), a.size(), describe_files(b), b.size());
 }
 
 }  // namespace

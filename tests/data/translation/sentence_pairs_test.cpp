@@ -56,6 +56,13 @@ TEST_CASE("different numbers of lines are an error with both numbers and files")
   CHECK(message_of<DataError>([&] {
           SentencePairs({(dir / "many/*.x").string(), (dir / "many/*.y").string()});
         }).starts_with((dir / "many/1.x").string() + " has 2 lines, and "));
+  std::filesystem::remove(dir / "many/2.y");
+  const std::string many = (dir / "many/").string();
+  CHECK(message_of<DataError>([&] {
+          SentencePairs({many + "*.x", many + "*.y"});
+        })
+            .starts_with(many + "*.x (2 files from " + many + "1.x to " + many + "2.x) has 3 lines, and " +
+                         many + "1.y has 1; "));
 }
 
 TEST_CASE("files that are not UTF-8, missing or empty are errors with the file") {
