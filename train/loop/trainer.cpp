@@ -49,7 +49,11 @@ Trainer::Trainer(Config config, TrainerOptions options)
   device_ = prepare_device(make_process_run_config(config_.run, options_.processes));
   log_processes(options_.processes);
   communicator_ = make_communicator(options_.processes, device_);
-  task_ = make_task(config_, {{options_.data_dir, options_.allow_commands}, device_, *communicator_});
+  task_ = make_task(config_,
+                    {{options_.data_dir, options_.allow_commands},
+                     device_,
+                     *communicator_,
+                     options_.resume ? read_trained_tokenizer(options_.run_dir.string(), config_) : nullptr});
   evaluator_ = task_->open_evaluation({});
   training_data_digest_ = task_->batches().compute_digest();
   if (hosts.size() > 1)

@@ -131,7 +131,9 @@ std::shared_ptr<const Dataset> open_training_set(const Config& config, const Tas
     require_divisible_batch_size("data.batch_size", config.data.batch_size, environment.processes);
   check_evaluation_files(config);
   return make_split(config, "train",
-                    {.data_dir = environment.data.data_dir, .use_random_windows = config.data.shuffle});
+                    {.data_dir = environment.data.data_dir,
+                     .tokenizer = environment.tokenizer,
+                     .use_random_windows = config.data.shuffle});
 }
 
 std::shared_ptr<const Dataset> open_evaluation_set(Config config, const TaskEnvironment& environment,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "data/speech/phones/phone_scoring.h"
+#include "data/text/tokenizer.h"
 #include "models/layers/module.h"
 #include "train/config/config.h"
 #include "train/distributed/communicator.h"
@@ -28,6 +29,7 @@ struct TaskEnvironment {
   Device device = kCpu;  // device of the model
   // The processes of the run. Each computes a slice of each batch and some batches of an evaluation.
   Communicator& processes = *get_single_process_communicator();
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // of texts; if null, training makes a new one
 };
 
 struct EvaluationOptions {

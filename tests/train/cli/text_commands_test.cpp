@@ -260,6 +260,32 @@ TEST_CASE("a checkpoint contains the SentencePiece model") {
   CHECK(result.out.starts_with("the cat"));
 }
 
+TEST_CASE("a resumed run uses the SentencePiece model of its checkpoint") {
+  if (no_sentencepiece()) return;
+  TextRun run("linear", "bytes");
+  run.config.data.options.set("tokenizer", "sentencepiece");
+  run.config.data.options.set("vocabulary", 275);
+  write_file(run.dir / "c.toml", to_toml(run.config));
+  const auto train_to = [&](const std::string& steps) {
+    return run_program({"train", (run.dir / "c.toml").string(), "--run-dir", (run.dir / "pieces").string(),
+                        "--resume", "--set", "train.steps=" + steps});
+  };
+  CHECK(contains(train_to("3").err, "training a SentencePiece model"));
+  const ProgramResult resumed = train_to("4");
+  CAPTURE(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK(contains(resumed.err, "at step 3 of 4"));
+  CHECK(!contains(resumed.err, "training a SentencePiece model"));
+  // Other pieces would change the meaning of the weights.
+  std::string text = read_file(run.text_path());
+  std::replace(text.begin(), text.end(), 'e', 'u');
+  write_file(run.text_path(), text);
+  const ProgramResult changed = train_to("5");
+  CAPTURE(changed.err);
+  CHECK(changed.code == 0);
+  CHECK(contains(changed.err, "the training data have changed since this checkpoint"));
+}
+
 TEST_CASE("generate advises on --length if the states do not fit into memory") {
   const TextRun run("softmax", "bytes", "rotary");
   const ProgramResult result =
