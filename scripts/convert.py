@@ -199,10 +199,15 @@ def convert(state: Weights, renames: list[tuple[str, str]], drops: list[str]) ->
     return translate_gated(split_attention(encoder)) | others
 
 
+def kind_options(config: dict, kind: str) -> dict:
+    """Returns the options of an attention kind that the config sets."""
+    several = len(set(attention_kinds(config["model"]))) > 1
+    return config.get("attention", {}).get(kind, {}) if several else config.get("attention", {})
+
+
 def gated_options(config: dict) -> dict:
     """Returns the options of the kind "gated-delta". Raises ConversionError for options that GatedDeltaNet does not have."""
-    several = len(set(attention_kinds(config["model"]))) > 1
-    options = config.get("attention", {}).get(GATED_KIND, {}) if several else config.get("attention", {})
+    options = kind_options(config, GATED_KIND)
     for name, value in options.items():
         if name not in GATED_OPTIONS or (name == "preset" and value != GATED_OPTIONS[name]):
             raise ConversionError(f"attention.{name} is {toml_value(value)}: expected only the options "
@@ -264,6 +269,8 @@ def expected_shapes(config: dict, vocabulary: int) -> dict[str, tuple[int, ...]]
         if kind == GATED_KIND:
             gated = gated_shapes(heads, dim, gated_options(config))
             shapes |= {f"layers.{i}.{name}": shape for name, shape in gated.items()}
+        elif option(kind_options(config, kind), "attention.conv", 0):
+            raise ConversionError(f'attention.conv: expected 0 for the kind "{kind}", whose layers have no convolution')
         for part in LAYER_PARTS if kind != GATED_KIND else LAYER_PARTS[4:]:
             if not (part == "attention.key_projection" and kind in SHARED_KINDS):
                 weights[f"layers.{i}.{part}"] = (width, width) if "projection" in part else (width,)

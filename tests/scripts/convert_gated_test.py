@@ -163,6 +163,10 @@ def test_errors(folder: Path) -> None:
         wrong = convert(folder / f"wrong-{name}.pt", "--config", config, "--out", folder / "new", *RENAMES)
         assert wrong.returncode == 2 and expected in wrong.stderr, (name, wrong.stderr)
         assert not (folder / "new").exists(), json.dumps(options)
+    torch.save(GatedModel([softmax_layer(), softmax_layer()]).state_dict(), folder / "softmax.pt")
+    config = write_text_config(folder / "softmax.toml", {"norm": "pre"}, attention={"conv": 4})
+    wrong = convert(folder / "softmax.pt", "--config", config, "--out", folder / "new", *RENAMES)
+    assert wrong.returncode == 2 and 'attention.conv: expected 0 for the kind "softmax"' in wrong.stderr, wrong.stderr
 
 
 def main() -> None:
