@@ -140,7 +140,7 @@ std::vector<OptionSpec> list_gated_linear_options(bool delta) {
                  : "decay of the state: fixed, or from the input: one number per head, or one per channel",
            delta ? std::vector<std::string>{"none", "head", "channel"}
                  : std::vector<std::string>{"fixed", "head", "channel"}),
-      number("decay_rank", "rank of the projection of channel decays; -1: of the preset", kMaxRank)
+      number("decay_rank", "rank of the projection of channel decays; 0: full; -1: of the preset", kMaxRank)
           .use_if(per_channel),
       number("conv",
              "tokens that the convolution of queries, keys and values reads; 0: no convolution; -1: of "
