@@ -83,7 +83,8 @@ struct GatedInputs {
   }
 };
 
-// Returns log decays (batch, length, heads, 1 or dim), in which the decays before `boundaries` are -infinity.
+// Returns log decays (batch, length, heads, 1 or dim). For the token of each sequence in `boundaries` that is
+// processed first, they are -infinity.
 Tensor prepare_log_decay(const Tensor& q, const GatedLinearAttentionOptions& options) {
   const int64_t batch = q.size(0), length = q.size(1), heads = q.size(2);
   const DType dtype = get_compute_dtype(q.dtype());
@@ -107,7 +108,11 @@ Tensor prepare_log_decay(const Tensor& q, const GatedLinearAttentionOptions& opt
           " do not match q ", q.shape(), ": expected (batch, length)");
     const Tensor resets = Tensor::zeros({2, 1}, dtype, q.device());
     resets.view({1}, {1}, 1).fill(-std::numeric_limits<double>::infinity());
-    const Tensor added = reshape(embedding(resets, options.boundaries), {batch, length, 1, 1});
+    const Tensor starts = prepare_index(kOp, options.boundaries, 2, q.device());
+    Tensor added = reshape(embedding(resets, starts), {batch, length, 1, 1});
+    // With `reverse`, the last token of a sequence is the first that is processed.
+    const int64_t shift = options.reverse ? std::min<int64_t>(length, 1) : 0;
+    added = pad(slice(added, 1, shift, length), 1, 0, shift);
     decay = add(decay.defined() ? decay : Tensor::zeros({batch, length, heads, 1}, dtype, q.device()), added);
   }
   return decay.defined() ? make_features_contiguous(decay) : decay;

@@ -26,8 +26,8 @@ struct GatedLinearAttentionOptions {
   // results are 0. Undefined: all tokens are valid.
   Tensor lengths = {};
   bool reverse = false;  // process the tokens from the last valid token to the first
-  // Starts of sequences within an example, (batch, length) int64 of 0 and 1. A 1 clears the state before the
-  // token is processed. Undefined: no starts.
+  // Starts of sequences within an example, (batch, length), integers 0 and 1. If element t is 1, the state is
+  // cleared before token t or, with `reverse`, before token t - 1. Undefined: no starts.
   Tensor boundaries = {};
 };
 

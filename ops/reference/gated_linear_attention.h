@@ -45,7 +45,8 @@ inline GatedLinearAttentionResult gated_linear_attention_reference(
       Tensor decay;
       if (o.log_decay.defined())
         decay = exp(o.log_decay.rank() == 1 ? reshape(o.log_decay, {heads, 1}) : token(o.log_decay, n, t));
-      if (o.boundaries.defined() && o.boundaries.data<int64_t>()[n * length + t] != 0)
+      const int64_t start = o.reverse ? t + 1 : t;
+      if (o.boundaries.defined() && start < length && o.boundaries.data<int64_t>()[n * length + start] != 0)
         decay = Tensor::zeros({heads, 1}, DType::float64);
       const auto optional = [&](const Tensor& x) { return x.defined() ? token(x, n, t) : x; };
       rows[static_cast<size_t>(t)] = step_gated_linear_attention_reference(

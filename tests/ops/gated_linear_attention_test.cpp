@@ -202,6 +202,21 @@ TEST_CASE("gated linear attention: a decay of -infinity separates sequences") {
     for (const double value : x.to_vector()) CHECK(std::isfinite(value));
 }
 
+TEST_CASE("gated linear attention: boundaries separate sequences in both orders") {
+  for (const bool reverse : {false, true}) {
+    GatedTestInputs in = make_gated_inputs({{1, 9, 9, 2, 4, 3}, TestDecay::channel, true, false, reverse});
+    in.options.boundaries = Tensor::from_vector<int64_t>({1, 0, 0, 0, 1, 1, 0, 0, 0}, {1, 9});
+    const Tensor packed = gated_linear_attention(in.q, in.k, in.v, in.options).out;
+    for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 4}, {4, 5}, {5, 9}}) {
+      const auto part = [&](const Tensor& x) { return slice(x, 1, begin, end); };
+      const auto alone = gated_linear_attention(
+          part(in.q), part(in.k), part(in.v),
+          {.log_decay = part(in.options.log_decay), .erase = part(in.options.erase), .reverse = reverse});
+      CHECK(max_difference(part(packed), alone.out) < 1e-12);
+    }
+  }
+}
+
 TEST_CASE("gated linear attention: padding leaves the state unchanged") {
   const GatedTestInputs in = make_gated_inputs({{1, 100, 100, 2, 8, 8}});
   GatedLinearAttentionOptions options = in.options;
@@ -234,5 +249,6 @@ TEST_CASE("gated linear attention checks its inputs") {
   fails({.initial_state = normal({2, 2, 3, 4})}, "the initial state");
   fails({.lengths = Tensor::from_vector<int64_t>({3, 8}, {2})}, "is 8, expected 0 to 7");
   fails({.boundaries = Tensor::zeros({2, 6}, DType::int64)}, "boundaries");
+  fails({.boundaries = Tensor::full({2, 7}, 2, DType::int64)}, "gated_linear_attention: index 2");
   CHECK_THROWS_AS(gated_linear_attention(in.q, slice(in.k, 1, 0, 6), in.v), ShapeError);
 }
