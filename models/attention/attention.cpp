@@ -160,6 +160,9 @@ std::unique_ptr<Attention> make_attention(const std::string& name, const OptionV
     throw OptionError("attention_dropout", describe_unsupported(kind, "dropout of weights", drops_weights));
   auto attention = call_with_option_prefix("attention_options", [&] {
     check_used(kind, options);
+    const SegmentMemorySize memory = kind.get_segment_memory_size(options);
+    if (kind.get_conv(options).is_active() && memory.tokens > 0 && !memory.stores_state)
+      throw OptionError("conv", "expected 0, because the keys of earlier segments have no convolution");
     return kind.make(options, setup);
   });
   if (!attention)

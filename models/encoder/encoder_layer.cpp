@@ -106,11 +106,6 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
   keep_adjacent(weights);
   if (!biases.empty()) keep_adjacent(biases);
   if (const ProjectionConv conv = kind.get_conv(choice.options); conv.is_active()) {
-    if (const SegmentMemorySize memory = kind.get_segment_memory_size(choice.options);
-        memory.tokens > 0 && !memory.stores_state)
-      throw OptionError("attention_options.conv",
-                        "expected 0, because the keys of earlier segments have no "
-                        "convolution");
     conv_ = std::make_unique<ShortConv>(
         ShortConv::Options{.channels = static_cast<int64_t>(projections_.size()) * options.width(),
                            .kernel = conv.kernel,

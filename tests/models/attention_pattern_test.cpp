@@ -60,6 +60,13 @@ TEST_CASE("a pattern is refused if it is empty, longer than the layers, or has a
   options.encoder.attention[1].options.set("buckets", int64_t{7});
   CHECK_THROWS_WITH_AS(AutoregressiveModel{options},
                        "attention_options.lsh.buckets: expected an even number, got 7", OptionError);
+  options.encoder.attention[1] = {"transformer-xl",
+                                  find_attention_kind("transformer-xl").make_options({{"conv", int64_t{4}}})};
+  options.position_kind = PositionKind::none;
+  CHECK_THROWS_WITH_AS(AutoregressiveModel{options},
+                       "attention_options.transformer-xl.conv: expected 0, because the keys of earlier "
+                       "segments have no convolution",
+                       OptionError);
 }
 
 TEST_CASE("decoding of a model with softmax and linear layers equals its parallel form") {
