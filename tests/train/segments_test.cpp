@@ -212,10 +212,17 @@ TEST_CASE("a segment memory in a run with two processes is a config error") {
   };
   const PeriodicText text;
   Two processes;
-  for (Config config : {text.config(1), text.compressive_config(1)}) {
-    CHECK_THROWS_WITH_AS(make_task(config, {"", kCpu, processes}),
-                         "attention.memory: a segment memory needs a run with one process, got 2 processes",
-                         ConfigError);
+  Config states = text.config(1);
+  states.model.attention = {"gated-delta", "softmax"};
+  states.attention = {
+      {"gated-delta", find_attention_kind("gated-delta").make_options({{"carry_state", true}})}};
+  for (const auto& [source, problem] :
+       {std::pair(text.config(1),
+                  "attention.memory: a memory of 10 tokens needs a run with one process, not 2"),
+        {text.compressive_config(1), "attention.memory: "},
+        {states, "attention.gated-delta.carry_state: needs a run with one process, not 2"}}) {
+    Config config = source;
+    CHECK_THROWS_WITH_AS(make_task(config, {"", kCpu, processes}), doctest::Contains(problem), ConfigError);
     const AttentionKind& kind = find_attention_kind(config.model.attention[0]);
     config.attention = {{kind.name, kind.make_options(kind.test_options)}};
     CHECK_NOTHROW(make_task(config, {"", kCpu, processes}));
@@ -250,8 +257,8 @@ TEST_CASE("a segment memory needs consecutive segments and no other positions") 
   REQUIRE(find_model_problems(config).size() == 1);
   CHECK(find_model_problems(config)[0].key == "attention.memory");
   CHECK(find_model_problems(config)[0].message ==
-        "a memory of 10 tokens needs the consecutive segments of a text, data.streams = true; expected 0 for "
-        "other data");
+        "a memory of 10 tokens needs the consecutive segments of a text, data.streams = true; expected 0 "
+        "otherwise");
   config.data.options.set("streams", true);
   config.model.options.set("positions", "rotary");
   REQUIRE(find_model_problems(config).size() == 1);

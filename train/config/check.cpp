@@ -24,26 +24,6 @@ void check_data(const Config& config, const Require& require) {
       require(false, "data." + option, problem);
 }
 
-// Returns the problem of a segment memory if the data has no segments.
-std::vector<KeyProblem> find_memory_problem(const Config& config, const AttentionPattern& attention) {
-  if (config.data.has("streams") && config.data.get<bool>("streams")) return {};
-  for (const AttentionLayerChoice& choice : attention) {
-    const SegmentMemorySize size = find_attention_kind(choice.kind).get_segment_memory_size(choice.options);
-    const int64_t memory = size.token_span();
-    const std::string table = has_several_kinds(attention) ? "attention." + choice.kind : "attention";
-    if (size.stores_state)
-      return {
-          {table + ".carry_state",
-           "needs the consecutive segments of a text, data.streams = true; expected false for other data"}};
-    if (memory > 0)
-      return {{table + ".memory",
-               concat_text("a memory of ", memory,
-                           " tokens needs the consecutive segments of a text, data.streams = true; "
-                           "expected 0 for other data")}};
-  }
-  return {};
-}
-
 }  // namespace
 
 AttentionPattern make_attention_pattern(const Config& config) {
@@ -56,6 +36,18 @@ AttentionPattern make_attention_pattern(const Config& config) {
   return pattern;
 }
 
+std::vector<KeyProblem> make_memory_problem(const AttentionPattern& attention, const std::string& needs) {
+  for (const AttentionLayerChoice& choice : attention) {
+    const SegmentMemorySize size = find_attention_kind(choice.kind).get_segment_memory_size(choice.options);
+    const std::string table = has_several_kinds(attention) ? "attention." + choice.kind : "attention";
+    if (size.stores_state) return {{table + ".carry_state", needs + "; expected false otherwise"}};
+    if (size.token_span() > 0)
+      return {{table + ".memory",
+               concat_text("a memory of ", size.token_span(), " tokens ", needs, "; expected 0 otherwise")}};
+  }
+  return {};
+}
+
 std::vector<KeyProblem> find_model_problems(const Config& config) {
   const ModelKind& kind = find_model_kind(config.model.type);
   const AttentionPattern attention = make_attention_pattern(config);
@@ -66,7 +58,10 @@ std::vector<KeyProblem> find_model_problems(const Config& config) {
   if (config.model.has("positions") && config.model.get<std::string>("positions") == "grid" &&
       find_dataset_kind(config.data.dataset).type != DatasetType::images)
     problems.push_back({"model.positions", "\"grid\" needs a data set of images"});
-  for (KeyProblem& problem : find_memory_problem(config, attention)) problems.push_back(std::move(problem));
+  if (!config.data.has("streams") || !config.data.get<bool>("streams"))
+    for (KeyProblem& problem :
+         make_memory_problem(attention, "needs the consecutive segments of a text, data.streams = true"))
+      problems.push_back(std::move(problem));
   return problems;
 }
 

@@ -195,5 +195,8 @@ std::string format_config_value(const Config& config, const std::string& name);
 std::vector<KeyProblem> find_model_problems(const Config& config);
 // Returns the attention kinds of the layers with their options. A kind without a table has its defaults.
 AttentionPattern make_attention_pattern(const Config& config);
+// Returns a problem of the option that gives the attention a segment memory: what the memory `needs`. Returns
+// an empty list if there is no segment memory.
+std::vector<KeyProblem> make_memory_problem(const AttentionPattern& attention, const std::string& needs);
 
 }  // namespace tapeformer

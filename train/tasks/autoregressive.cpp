@@ -98,9 +98,12 @@ AutoregressiveTask::AutoregressiveTask(const Config& config, const TaskEnvironme
   dataset_info_ = dataset->info();
   model_ = make_model(config, dataset_info_, environment.device);
   memory_ = model_->encoder.make_segment_memory(config.data.batch_size);
-  if (memory_ && environment.processes.size() > 1)
-    throw ConfigError(concat_text("attention.memory: a segment memory needs a run with one process, got ",
-                                  environment.processes.size(), " processes"));
+  if (memory_ && environment.processes.size() > 1) {
+    const KeyProblem problem = make_memory_problem(
+        make_attention_pattern(config),
+        concat_text("needs a run with one process, not ", environment.processes.size()))[0];
+    throw ConfigError(problem.key + ": " + problem.message);
+  }
 }
 
 AutoregressiveTask::AutoregressiveTask(const Config& config, const TaskEnvironment& environment,
