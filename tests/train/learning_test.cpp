@@ -64,6 +64,20 @@ TEST_CASE("learning: softmax attention learns to reverse") {
   CHECK(accuracy("palindrome", kSoftmax) > 99);
 }
 
+TEST_CASE("learning: the delta rule follows the parity of bits only with negative eigenvalues") {
+  for (const bool negative : {true, false}) {
+    const double found =
+        accuracy("parity", {"data.max_length=32", "data.min_length=3", "model.attention=gated-delta",
+                            "model.positions=none", "attention.preset=delta-net",
+                            concat_text("attention.negative_eigenvalues=", negative ? "true" : "false"),
+                            "optimizer.lr=3e-3", "train.steps=500"});
+    if (negative)
+      CHECK(found > 90);
+    else
+      CHECK(found < 80);
+  }
+}
+
 TEST_CASE("learning: linear attention learns to copy and to duplicate") {
   CHECK(accuracy("copy", kLinear) > 99);
   CHECK(accuracy("duplication", kLinear) > 99);
