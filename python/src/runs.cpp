@@ -243,7 +243,7 @@ void bind_runs(nb::module_& m) {
       });
   nb::class_<Run>(m, "Run")
       .def(nb::init<const std::string&, const std::string&, const Texts&, const std::string&>(),
-           nb::call_guard<nb::gil_scoped_release>())
+           nb::call_guard<GilRelease>())
       .def_prop_ro("config", [](const Run& run) { return run.config(); })
       .def_prop_ro("checkpoint", &Run::checkpoint)
       .def_prop_ro("step", &Run::step)

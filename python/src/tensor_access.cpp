@@ -40,6 +40,9 @@ struct AttributeNames {
   PyObject* const shape = PyUnicode_InternFromString("shape");
   PyObject* const dtype = PyUnicode_InternFromString("dtype");
   PyObject* const is_cpu = PyUnicode_InternFromString("is_cpu");
+  PyObject* const untyped_storage = PyUnicode_InternFromString("untyped_storage");
+  PyObject* const nbytes = PyUnicode_InternFromString("nbytes");
+  PyObject* const storage_offset = PyUnicode_InternFromString("storage_offset");
 };
 
 const AttributeNames& names() {
@@ -82,6 +85,22 @@ Shape read_sizes(const nb::object& tuple, const char* name) {
   return sizes;
 }
 
+int64_t call_integer(nb::handle x, PyObject* name) {
+  const long long value = PyLong_AsLongLong(call_method(x, name).ptr());
+  if (value == -1 && PyErr_Occurred()) throw nb::python_error();
+  return value;
+}
+
+// Throws ShapeError if elements are not in the storage. Storages shrink by resize_().
+void check_bounds(nb::handle x, const Shape& shape, const Shape& strides, DType dtype, const char* name) {
+  if (shape.numel() == 0) return;
+  int64_t end = call_integer(x, names().storage_offset) + 1;
+  for (int i = 0; i < shape.rank(); ++i) end += (shape[i] - 1) * strides[i];
+  const int64_t bytes = call_integer(call_method(x, names().untyped_storage), names().nbytes);
+  check(end * size_of(dtype) <= bytes, name, "the storage has ", bytes, " bytes, and the tensor needs ",
+        end * size_of(dtype));
+}
+
 // Calls throw_pending_signal() if the last call was some time ago, because it waits for the GIL.
 void throw_pending_signal_sometimes() {
   using Clock = std::chrono::steady_clock;
@@ -120,11 +139,12 @@ Tensor read_tensor(nb::handle x, const char* name) {
   void* const data = PyLong_AsVoidPtr(call_method(x, names().data_ptr).ptr());
   if (!data && PyErr_Occurred()) throw nb::python_error();
   check(data || shape.numel() == 0, name, "the tensor has no memory");
+  check_bounds(x, shape, strides, dtype, name);
   return Tensor::borrow(data, shape, strides, dtype);
 }
 
 void throw_pending_signal() {
-  const nb::gil_scoped_acquire acquire;
+  const GilAcquire acquire;
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 

@@ -11,6 +11,7 @@
 
 #include "core/base/interruption.h"
 #include "core/tensor.h"
+#include "python/src/gil.h"
 
 namespace tapeformer::python {
 
@@ -21,7 +22,7 @@ void register_torch_dtypes(nb::dict dtypes);
 
 // Returns a tensor over the memory of the torch tensor x, which must outlive it, or an undefined tensor if x
 // is None. Throws nb::type_error if x is no tensor or has another dtype, and ValueError if x is not on the
-// CPU. `name` is the name of the argument in error messages.
+// CPU, or if its elements are not in its storage. `name` is the name of the argument in error messages.
 Tensor read_tensor(nb::handle x, const char* name);
 using OptionalObject = std::optional<nb::object>;
 inline Tensor read_tensor(const OptionalObject& x, const char* name) {
@@ -58,7 +59,7 @@ class ComputeScope {
   ComputeScope& operator=(const ComputeScope&) = delete;
 
  private:
-  nb::gil_scoped_release release_;  // before the lock, so that the holder of the lock can take the GIL
+  GilRelease release_;  // before the lock, so that the holder of the lock can take the GIL
   std::unique_lock<std::recursive_mutex> lock_;
   InterruptionScope interruption_;
   int openmp_threads_;  // of PyTorch, which tapeformer changes, too

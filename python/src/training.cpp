@@ -17,7 +17,7 @@ class RecordReceiver {
   explicit RecordReceiver(nb::object callback) : callback_(std::move(callback)) {}
 
   void receive(const MetricRecord& record) {
-    const nb::gil_scoped_acquire acquire;
+    const GilAcquire acquire;
     const nb::dict fields = to_dict(record);
     records_.append(fields);
     if (!callback_.is_none()) callback_(fields);

@@ -117,6 +117,24 @@ def test_views_need_no_copy():
     assert torch.equal(out, tt.linear_attention(*last_strided, causal=True))
 
 
+def test_views_with_a_negative_bit_are_not_read_without_the_sign():
+    q, k, v = make_inputs()
+    beta = torch.rand(2, 37, 3, dtype=torch.float64, requires_grad=True)
+    negative = [torch._neg_view(-x) for x in (q, k, v, beta)]  # equal to q, k, v and beta
+
+    def compute(q, k, v, beta):
+        return tt.linear_attention(q, k, v) + tt.gated_linear_attention(q, k, v, erase=k, beta=beta)[0]
+
+    expected, out = compute(q, k, v, beta), compute(*negative)
+    assert negative[0].is_neg() and torch.equal(out, expected)
+    gradient = torch.randn_like(out)
+    wanted = torch.autograd.grad(expected, (q, k, v, beta), gradient)
+    found = torch.autograd.grad(out, (q, k, v, beta), torch._neg_view(-gradient))
+    assert all(torch.allclose(a, b) for a, b in zip(found, wanted))
+    token, negative = (q[:, 0], k[:, 0], v[:, 0]), [x[:, 0] for x in negative[:3]]
+    assert torch.equal(tt.linear_attention_step(*negative)[0], tt.linear_attention_step(*token)[0])
+
+
 @pytest.mark.parametrize("delta", [False, True])
 @pytest.mark.parametrize("decay", ["none", "fixed", "head", "channel"])
 def test_gated_linear_attention_equals_a_loop(delta, decay):
@@ -238,8 +256,8 @@ def test_no_grad_and_autocast():
     assert gradient.dtype == torch.float32
 
 
-def release_memory(x):
-    x.untyped_storage().resize_(0)
+def resize_storage(x, size):
+    x.untyped_storage().resize_(size)
     return x
 
 
@@ -252,7 +270,9 @@ def release_memory(x):
         (lambda q: (q[0], q, q), ValueError, "(9, 3, 8)"),
         (lambda q: (q.to("meta"), q.to("meta"), q.to("meta")), ValueError, "meta"),
         (lambda q: (q.to_sparse(), q, q), Exception, ""),
-        (lambda q: (release_memory(q.clone()), q, q), ValueError, "no memory"),
+        (lambda q: (resize_storage(q.clone(), 0), q, q), ValueError, "no memory"),
+        (lambda q: (resize_storage(q.clone(), 4), q, q), ValueError, "has 4 bytes, and the tensor needs 1728"),
+        (lambda q: (q, q, resize_storage(q.clone(), 1727)), ValueError, "has 1727 bytes"),
         (lambda q: (q, q, q, torch.tensor([9])), ValueError, "int64 (2)"),
         (lambda q: (q, q, q, torch.tensor([9, 10])), ValueError, "10"),
         (lambda q: (q, q, q, torch.tensor([9.0, 9.0])), TypeError, "float32"),
@@ -276,6 +296,13 @@ def test_other_wrong_arguments_raise():
         tt.lsh_attention(q, q, preset="none")
     with pytest.raises(ValueError, match="even"):
         tt.lsh_attention(q, q, buckets=3)
+    for wrong in ({"rounds": 0}, {"chunk_length": -1}, {"buckets": -2}):  # used to stand for the default
+        with pytest.raises(ValueError, match="at least"):
+            tt.lsh_attention(q, q, **wrong)
+    with pytest.raises(ValueError, match="window"):
+        tt.softmax_attention_step(q[:, 0], q[:, 0], q[:, 0], window=0)
+    with pytest.raises(TypeError, match="complex"):
+        tt.softmax_attention(q, q, q, lengths=torch.tensor([9j, 9]))
     with pytest.raises(ValueError, match="log decay"):
         tt.gated_linear_attention(q, q, q, log_decay=torch.zeros(2, 9, 2))
     with pytest.raises((TypeError, AttributeError)):
@@ -295,6 +322,8 @@ def test_second_derivatives_raise():
     (gradient,) = torch.autograd.grad(tt.linear_attention(q, q, q).sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         gradient.sum().backward()
+    with pytest.raises(RuntimeError, match="differentiate twice"):  # used to be zeros
+        torch.autograd.functional.hessian(lambda x: tt.linear_attention(x, x, x).sum(), q.detach())
 
 
 def test_empty_tensors():
@@ -353,6 +382,8 @@ def test_forward_mode_raises():
     with torch.autograd.forward_ad.dual_level(), pytest.raises((RuntimeError, NotImplementedError)):
         dual = torch.autograd.forward_ad.make_dual(x, x)
         tt.softmax_attention(dual, x, x)
+    with pytest.raises(RuntimeError):
+        torch.func.jvp(lambda x: tt.softmax_attention(x, x, x), (x,), (x,))
 
 
 def test_backward_may_run_in_another_thread():

@@ -50,6 +50,31 @@ def test_compiled_code_takes_changing_windows():
         assert torch.allclose(v.grad, expected, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace", "ignore:torch.tensor results")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_tracers_record_the_operators(name):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    inputs = [x.detach() for x in make_inputs()]
+    others = [2 * x for x in inputs]
+    expected = FUNCTIONS[name](*others)
+    for trace in (lambda f: torch.jit.trace(f, tuple(inputs), check_trace=False), lambda f: make_fx(f)(*inputs)):
+        assert torch.equal(trace(FUNCTIONS[name])(*others), expected)
+    with pytest.raises(RuntimeError, match="cannot be traced"):
+        torch.jit.trace(lambda x: tt.linear_attention_step(x, x, x)[0], inputs[0][:, 0])
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_vmap(name):
+    inputs = [torch.stack([x.detach(), -x.detach()]).requires_grad_() for x in make_inputs()]
+    expected = torch.stack([FUNCTIONS[name](*x) for x in zip(*inputs)])
+    out = torch.vmap(FUNCTIONS[name])(*inputs)
+    assert torch.equal(out, expected)
+    found, wanted = (torch.autograd.grad((x**2).sum(), inputs, allow_unused=True) for x in (out, expected))
+    assert all(b is None or torch.allclose(a, b, atol=1e-4) for a, b in zip(found, wanted))
+
+
 @pytest.mark.parametrize("name", ["softmax_attention", "linear_attention"])
 def test_operators_pass_the_checks_of_torch_library(name):
     q, k, v = make_inputs(8)

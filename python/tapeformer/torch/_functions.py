@@ -127,7 +127,7 @@ def lsh_attention(
         chunk_length: Number of positions in a chunk; by default 64, or 32 for "fast_transformers". Sequences
             up to this length use exact attention.
         buckets: Number of buckets, which is even. 0, the default except for "fast_transformers", stands for
-            2 length / chunk_length.
+            2 length / chunk_length, as does a number that exceeds the valid length.
         dropout_p: Probability of setting an attention weight to zero.
         seed: Selects the random hash and the dropout mask; by default drawn from torch's generator.
 
@@ -135,6 +135,9 @@ def lsh_attention(
         A contiguous tensor (batch, length, heads, value_dim). The gradient treats the buckets as constants.
     """
     q, v = _prepare("lsh_attention", q, v)
+    for name, value, least in (("rounds", rounds, 1), ("chunk_length", chunk_length, 1), ("buckets", buckets, 0)):
+        if value is not None and value < least:
+            raise ValueError(f"lsh_attention: {name} must be at least {least}, not {value}")
     if seed is None:
         drawn = _draw_seed()
     else:
@@ -234,6 +237,6 @@ def _prepare(op, *tensors):
 def _prepare_lengths(lengths: Optional[Tensor]) -> Optional[Tensor]:
     if lengths is None or lengths.dtype == torch.int64:
         return lengths
-    if lengths.dtype.is_floating_point:
+    if lengths.dtype.is_floating_point or lengths.dtype.is_complex:
         raise TypeError(f"lengths must be integers, not {lengths.dtype}")
     return lengths.to(torch.int64)

@@ -1,15 +1,14 @@
 """Registers attention as differentiable operators.
 
 An operator has a plain function for each pass. Three things call it: torch.autograd.Function in eager code,
-because it has the least overhead; a custom operator of torch.library in code that torch.compile or
-torch.export traces; and the function itself if no gradient is needed.
+because it has the least overhead; a custom operator of torch.library in code that torch.compile, torch.export,
+torch.jit.trace, torch.func or a dispatch mode traces; and the function itself if no gradient is needed.
 """
 
 from typing import Callable, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .. import _core
 
@@ -39,12 +38,13 @@ class Operator:
 
     def __call__(self, *arguments):
         """Returns the result, or a tuple of several results."""
-        inputs = arguments[: self.input_count]
-        if torch.compiler.is_compiling() or any(type(x) not in _PLAIN for x in inputs):
+        inputs = [x if x is None else x.resolve_neg() for x in arguments[: self.input_count]]
+        arguments = (*inputs, *arguments[self.input_count :])
+        if torch.autograd.forward_ad._current_level >= 0:  # forward-mode derivatives raise there
+            return self.function.apply(*arguments)
+        if is_traced() or any(type(x) not in _PLAIN for x in inputs):
             results = self.custom(*arguments)[: self.result_count]
-        elif (
-            torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
-        ) or torch.autograd.forward_ad._current_level >= 0:  # forward-mode derivatives raise there
+        elif torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
             return self.function.apply(*arguments)
         else:
             results = self.forward(*arguments)[: self.result_count]
@@ -53,10 +53,19 @@ class Operator:
     def _make_function(self, name):
         operator, count = self, self.tensor_count
 
-        def compute_gradients(ctx, *arguments):
-            saved, gradients = ctx.saved_tensors, arguments[: operator.result_count]
-            results = operator.backward(gradients, saved[:count], saved[count:], ctx.constants)
-            return (*results, *[None] * (count - len(results) + len(ctx.constants)))
+        def compute_gradients(constants, gradients, saved):
+            gradients = [x if x is None else x.resolve_neg() for x in gradients]
+            results = operator.backward(gradients, saved[:count], saved[count:], constants)
+            return (*results, *[None] * (count - len(results) + len(constants)))
+
+        class Gradients(torch.autograd.Function):  # torch's once_differentiable is silent in torch.autograd.grad
+            @staticmethod
+            def forward(ctx, constants, *arguments):
+                return compute_gradients(constants, arguments[: operator.result_count], arguments[operator.result_count :])
+
+            @staticmethod
+            def backward(ctx, *_):
+                raise RuntimeError(f"{name}: cannot differentiate twice")
 
         class Function(torch.autograd.Function):
             @staticmethod
@@ -69,9 +78,8 @@ class Operator:
             @staticmethod
             def backward(ctx, *gradients):
                 if torch.is_grad_enabled():  # with create_graph=True
-                    # The gradients depend on the saved tensors, so these are arguments, too.
-                    return once_differentiable(compute_gradients)(ctx, *gradients, *ctx.saved_tensors)
-                return compute_gradients(ctx, *gradients)
+                    return Gradients.apply(ctx.constants, *gradients, *ctx.saved_tensors)
+                return compute_gradients(ctx.constants, gradients, ctx.saved_tensors)
 
         Function.__name__ = Function.__qualname__ = name
         return Function
@@ -115,6 +123,17 @@ class Operator:
 
 
 _PLAIN = (Tensor, torch.nn.Parameter, type(None))
+
+
+def is_traced() -> bool:
+    """Returns whether something records the operators, which does not see calls of the extension."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._is_tracing()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
+
 
 
 def _encode(constants: Sequence) -> str:

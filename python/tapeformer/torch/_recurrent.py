@@ -66,6 +66,8 @@ def softmax_attention_step(
         The result (batch, heads, value_dim), and the state.
     """
     q, k, v = _prepare("softmax_attention_step", q, k, v)
+    if window is not None and window < 1:
+        raise ValueError(f"softmax_attention_step: window must be at least 1, not {window}")
     if state is None:
         state = KeyValueState(*(x.new_empty((x.shape[0], window or 16, *x.shape[1:])) for x in (k, v)), 0)
     if window is None and state.length == state.keys.shape[1]:
@@ -94,6 +96,7 @@ def gated_linear_attention_step(
         The result (batch, heads, value_dim), and the state.
     """
     q, k, v, erase = _prepare("gated_linear_attention_step", q, k, v, erase)
+    log_decay, beta = (x if x is None else x.resolve_neg() for x in (log_decay, beta))
     if state is None:
         state = q.new_zeros((*q.shape, v.shape[2]))
     out = v.new_empty(v.shape)
@@ -102,7 +105,9 @@ def gated_linear_attention_step(
 
 
 def _prepare(op, *tensors):
+    if torch._C._is_tracing() or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY):
+        raise RuntimeError(f"{op} is no operator of torch, so it cannot be traced")
     for x in tensors:
         if x is not None and x.dim() != 3:
             raise ValueError(f"{op}: expected tensors (batch, heads, dim), not {tuple(x.shape)}")
-    return [x if x is None or x.stride(2) == 1 else x.contiguous() for x in tensors]
+    return [x if x is None else x.resolve_neg() if x.stride(2) == 1 else x.contiguous() for x in tensors]
