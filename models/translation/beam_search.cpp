@@ -296,6 +296,8 @@ std::vector<std::vector<TranslationHypothesis>> translate(TranslationDecoder& de
                                                           const BeamSearchOptions& options) {
   check(options.beam_size >= 1 && options.hypotheses >= 1 && options.hypotheses <= options.beam_size,
         "translate", "a beam of ", options.beam_size, " has no ", options.hypotheses, " hypotheses");
+  check(std::isfinite(options.length_penalty) && options.max_length >= 0, "translate", "a length penalty of ",
+        options.length_penalty, " and at most ", options.max_length, " tokens");
   check(source.rank() == 2 && lengths.shape() == Shape{source.size(0)}, "translate", "source ",
         source.shape(), " and lengths ", lengths.shape(), " do not match");
   if (source.size(0) == 0) return {};

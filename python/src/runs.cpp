@@ -101,6 +101,10 @@ class Run {
       return example_model->compute_loss(batch, {}).item();
     if (const auto* const translation = dynamic_cast<const TranslationModel*>(&model))
       return translation->compute_loss(batch, {}).item();
+    check(!batch.lengths.defined() && !batch.labels.defined(), "loss",
+          "an autoregressive model takes no lengths and no labels");
+    check(batch.tokens.rank() == 2 && batch.tokens.size(0) > 0 && batch.tokens.size(1) > 1, "loss",
+          "expected tokens (batch, length + 1) of at least two tokens, not ", batch.tokens.shape());
     return language_model().compute_scores(batch).loss_nats;
   }
 
@@ -131,6 +135,7 @@ class Run {
                                        const DrawingOptions& drawing) const {
     check(!prompt.empty(), "generate", "the prompt is empty, expected at least one token");
     check(length >= 1, "generate", "length must be at least 1, not ", length);
+    check(window >= 0, "generate", "window must be at least 0, not ", window);
     const AutoregressiveModel& model = language_model();
     const ComputeScope compute;
     TokenStream stream(model, drawing.read(model), static_cast<int64_t>(prompt.size()) + length - 1,

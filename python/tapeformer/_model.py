@@ -116,9 +116,10 @@ class Model:
         """
         drawing = _core.DrawingOptions(float(temperature), top_k, float(top_p), seed, mode)
         if isinstance(prompt, str):
-            tokens = self._run.generate_tokens(self.encode(prompt), length or 500, window, drawing)
+            tokens = self._run.generate_tokens(self.encode(prompt), 500 if length is None else length, window, drawing)
             return self.decode(tokens)
-        return self._run.generate_sequences(_integers(prompt), length or self._run.sequence_length, drawing)
+        length = self._run.sequence_length if length is None else length
+        return self._run.generate_sequences(_integers(prompt), length, drawing)
 
     def score(self, lines: Sequence[str], translations: Optional[Sequence[str]] = None) -> List[Dict[str, Any]]:
         """Scores lines of text independently of each other, or given translations of the lines.
@@ -128,8 +129,8 @@ class Model:
         is longer than a translation model takes is cut.
         """
         if translations is not None:
-            return self._run.score_pairs(list(lines), list(translations))
-        return self._run.score_lines(list(lines))
+            return self._run.score_pairs(_lines(lines), _lines(translations))
+        return self._run.score_lines(_lines(lines))
 
     def transcribe(self, recording: Union[str, os.PathLike, np.ndarray], rate: int = 16000, *, beam: int = 0):
         """Returns the list of phones in a recording.
@@ -171,9 +172,9 @@ class Model:
         Returns:
             A text for each line or, with n_best, a list of dicts with text, score and log_probability.
         """
-        if n_best > beam:
-            raise ValueError(f"n_best {n_best}: expected at most the beam, {beam}")
-        found = self._run.translate(list(lines), beam, float(length_penalty), max(n_best, 1), max_length)
+        if not 0 <= n_best <= beam:
+            raise ValueError(f"n_best {n_best}: expected 0 to the beam, {beam}")
+        found = self._run.translate(_lines(lines), beam, float(length_penalty), max(n_best, 1), max_length)
         if n_best == 0:
             return [hypotheses[0][0] for hypotheses in found]
         names = "text", "score", "log_probability"
@@ -198,6 +199,12 @@ def load(
     return Model(_core.Run(os.fspath(run), checkpoint, format_settings(set), os.fspath(data_dir)))
 
 
+def _lines(lines: Sequence[str]) -> List[str]:
+    if isinstance(lines, str):
+        raise TypeError("expected a list of lines, not a str")
+    return list(lines)
+
+
 def _integers(values) -> Optional[np.ndarray]:
     if values is None:
         return None
@@ -218,4 +225,6 @@ def _to_int16(samples: np.ndarray) -> np.ndarray:
         return samples
     if not np.issubdtype(samples.dtype, np.floating):
         raise TypeError(f"expected samples of float or int16, not {samples.dtype}")
+    if not np.isfinite(samples).all():
+        raise ValueError("the samples are not finite")
     return np.clip(np.round(samples * 32768), -32768, 32767).astype("<i2")

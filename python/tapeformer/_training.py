@@ -1,6 +1,7 @@
 """Configs and training."""
 
 import json
+import numbers
 import os
 from typing import Any, Callable, Dict, List, Mapping, Optional, Union
 
@@ -96,10 +97,12 @@ def format_settings(settings: Optional[Mapping[str, Any]]) -> List[str]:
 def _format_value(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_format_value, value)) + "]"
-    if isinstance(value, (str, bool)):
-        return json.dumps(value)
     if isinstance(value, os.PathLike):
-        return json.dumps(os.fspath(value))
-    if isinstance(value, (int, float)):
-        return repr(value)
+        value = os.fspath(value)
+    if isinstance(value, (str, bool)):
+        return json.dumps(value, ensure_ascii=False)  # TOML has no surrogates
+    if isinstance(value, numbers.Integral):  # also of NumPy
+        return repr(int(value))
+    if isinstance(value, numbers.Real):
+        return repr(float(value))
     raise TypeError(f"a config value must be a string, a number, a bool or a list, not {type(value).__name__}")

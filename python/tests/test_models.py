@@ -76,6 +76,9 @@ def test_configs_have_values_and_the_errors_of_the_command_line():
     config = tapeformer.Config(CONFIGS / "copy/linear.toml", {"train.steps": 7, "run.name": "x", "optimizer.lr": 0.5})
     assert config["train.steps"] == "7" and config["model.attention"] == '"linear"' and config.name == "x"
     assert "steps = 7" in config.to_toml()
+    numbers = tapeformer.Config(CONFIGS / "copy/linear.toml", {"train.steps": np.int64(8), "optimizer.lr": np.float64(0.25)})
+    assert numbers["train.steps"] == "8" and numbers["optimizer.lr"] == "0.25"
+    assert tapeformer.Config(CONFIGS / "copy/linear.toml", {"run.name": "\U0001f600"}).name == "\U0001f600"
     with pytest.raises(KeyError):
         config["train.none"]
     with pytest.raises(tapeformer.ConfigError, match="train.step; did you mean train.steps"):
@@ -110,6 +113,12 @@ def test_logits_and_loss_agree(copy_run):
     assert abs(model.loss(tokens) - nats) < 1e-4
     assert sum(p.size for p in model.parameters().values()) > 1000
     assert model.evaluate("test", limit=4)["examples"] == 4
+    for ignored in ({"lengths": [9, 9, 4]}, {"labels": [1, 2, 3]}):
+        with pytest.raises(ValueError, match="no lengths and no labels"):
+            model.loss(tokens, **ignored)
+    for empty in (tokens[:, :1], tokens[:0]):
+        with pytest.raises(ValueError, match="at least two tokens"):
+            model.loss(empty)
     assert np.array_equal(model.logits(np.asfortranarray(tokens)), model.logits(tokens.astype(np.uint8)))
 
 
@@ -144,6 +153,12 @@ def test_text_is_generated_and_scored(text_run, program):
         model.translate(["a"])
     with pytest.raises(ValueError, match="empty"):
         model.generate("", 3)
+    with pytest.raises(ValueError, match="length"):
+        model.generate("to be", 0)
+    with pytest.raises(ValueError, match="window"):
+        model.generate("to be", 3, window=-1)
+    with pytest.raises(TypeError, match="list of lines"):
+        model.score("to be")
 
 
 def test_translation(translation_run):
@@ -158,6 +173,11 @@ def test_translation(translation_run):
     assert all(score["log_probability"] < 0 for score in scores)
     with pytest.raises(ValueError):
         model.translate(lines, beam=2, n_best=3)
+    for wrong in ({"n_best": -1}, {"max_length": -1}, {"length_penalty": float("nan")}):
+        with pytest.raises(ValueError):
+            model.translate(lines, **wrong)
+    with pytest.raises(TypeError, match="list of lines"):
+        model.translate("one two")
     with pytest.raises(ValueError, match="2 lines"):
         model.score(lines, ["uno"])
 
@@ -189,6 +209,9 @@ def test_recordings_are_transcribed(tmp_path):
         file.writeframes((samples * 32768).round().astype("<i2").tobytes())
     phones = model.transcribe(tmp_path / "one.wav")
     assert isinstance(phones, list) and phones == model.transcribe(samples, 8000)
+    samples[3] = np.nan
+    with pytest.raises(ValueError, match="finite"):
+        model.transcribe(samples, 8000)
     with pytest.raises(tapeformer.DataError, match="none.wav"):
         model.transcribe("none.wav")
 
@@ -304,6 +327,23 @@ def test_exceptions_of_signal_handlers_end_long_calls(text_run):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+
+
+def test_threads_that_compute_do_not_abort_the_end_of_the_interpreter(text_run):
+    code = f"""if True:
+        import threading, time, tapeformer
+        model = tapeformer.load({str(text_run)!r})
+
+        def generate():
+            while True:
+                model.generate("to be", 100)
+
+        for _ in range(2):
+            threading.Thread(target=generate, daemon=True).start()
+        time.sleep(0.3)
+        """
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 0 and not ended.stderr
 
 
 def test_the_type_stub_declares_all_names_of_the_extension(tmp_path):
