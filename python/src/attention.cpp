@@ -18,6 +18,9 @@ using Object = nb::handle;
 AttentionResult read_result(Object out, Object statistics) {
   return {read_tensor(out, "out"), read_tensor(statistics, "statistics")};
 }
+AttentionResult read_new_result(Object out, Object statistics) {
+  return {read_new_tensor(out, "out"), read_new_tensor(statistics, "statistics")};
+}
 
 // Adds the functions of both passes of attention with the inputs q, k and v. The arguments of `read_options`
 // follow v.
@@ -33,22 +36,22 @@ void bind_passes(nb::module_& m, const char* forward_name, const char* backward_
       [=](int threads, Object q, Object k, Object v, Arguments... arguments, Object out, Object statistics) {
         const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
         const Options options = read_options(arguments...);
-        const AttentionResult result = read_result(out, statistics);
+        const AttentionResult result = read_new_result(out, statistics);
         const ComputeScope compute(threads);
         forward(tq, tk, tv, options, result);
       });
-  add_function(
-      m, backward_name,
-      [=](int threads, Object q, Object k, Object v, Arguments... arguments, Object out, Object statistics,
-          const OptionalObject& gradient, Object gq, Object gk, Object gv) {
-        const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
-        const Options options = read_options(arguments...);
-        const AttentionResult result = read_result(out, statistics);
-        const Tensor g = read_tensor(gradient, "gradient");
-        const Gradients gradients{read_tensor(gq, "gq"), read_tensor(gk, "gk"), read_tensor(gv, "gv")};
-        const ComputeScope compute(threads);
-        backward(tq, tk, tv, options, result, g, gradients);
-      });
+  add_function(m, backward_name,
+               [=](int threads, Object q, Object k, Object v, Arguments... arguments, Object out,
+                   Object statistics, const OptionalObject& gradient, Object gq, Object gk, Object gv) {
+                 const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
+                 const Options options = read_options(arguments...);
+                 const AttentionResult result = read_result(out, statistics);
+                 const Tensor g = read_tensor(gradient, "gradient");
+                 const Gradients gradients{read_new_tensor(gq, "gq"), read_new_tensor(gk, "gk"),
+                                           read_new_tensor(gv, "gv")};
+                 const ComputeScope compute(threads);
+                 backward(tq, tk, tv, options, result, g, gradients);
+               });
 }
 
 SoftmaxAttentionOptions read_softmax_options(const OptionalObject& lengths, bool causal, double scale,
@@ -95,9 +98,9 @@ struct LshSettings {
 
 void lsh_forward(int threads, const LshSettings& settings, Object q, Object v, const OptionalObject& lengths,
                  bool causal, double dropout, uint64_t seed, Object buckets, Object out, Object statistics) {
-  const Tensor tq = read_tensor(q, "q"), tv = read_tensor(v, "v"), ids = read_tensor(buckets, "buckets");
+  const Tensor tq = read_tensor(q, "q"), tv = read_tensor(v, "v"), ids = read_new_tensor(buckets, "buckets");
   const LshOptions options = settings.read(lengths, causal, dropout, seed);
-  const AttentionResult result = read_result(out, statistics);
+  const AttentionResult result = read_new_result(out, statistics);
   const ComputeScope compute(threads);
   ids.copy_from(compute_lsh_buckets(tq, options, RandomStream(seed, "hash")));
   lsh_attention_forward_into(tq, tv, ids, options, result);
@@ -110,7 +113,7 @@ void lsh_backward(int threads, const LshSettings& settings, Object q, Object v, 
   const LshOptions options = settings.read(lengths, causal, dropout, seed);
   const AttentionResult result = read_result(out, statistics);
   const Tensor g = read_tensor(gradient, "gradient");
-  const Gradients gradients{read_tensor(gq, "gq"), read_tensor(gv, "gv")};
+  const Gradients gradients{read_new_tensor(gq, "gq"), read_new_tensor(gv, "gv")};
   const ComputeScope compute(threads);
   lsh_attention_backward_into(tq, tv, ids, options, result, g, gradients);
 }
@@ -136,7 +139,7 @@ void gated_forward(int threads, Object q, Object k, Object v, const OptionalObje
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
   const GatedLinearAttentionOptions options =
       GatedArguments{log_decay, erase, beta, initial_state, lengths, reverse}.read();
-  const GatedAttentionResult result{read_tensor(out, "out"), read_tensor(final_state, "final_state"),
+  const GatedAttentionResult result{read_new_tensor(out, "out"), read_new_tensor(final_state, "final_state"),
                                     read_tensor(written, "written")};
   const ComputeScope compute(threads);
   gated_linear_attention_forward_into(tq, tk, tv, options, result);
@@ -153,7 +156,7 @@ void gated_backward(int threads, Object q, Object k, Object v, const OptionalObj
   const Tensor stored = read_tensor(written, "written"), g = read_tensor(gradient, "gradient"),
                gstate = read_tensor(state_gradient, "state_gradient");
   Gradients gradients;
-  for (const Object target : targets) gradients.push_back(read_tensor(target, "gradient"));
+  for (const Object target : targets) gradients.push_back(read_new_tensor(target, "gradient"));
   const ComputeScope compute(threads);
   gated_linear_attention_backward_into(tq, tk, tv, options, stored, g, gstate, gradients);
 }

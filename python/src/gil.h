@@ -1,6 +1,6 @@
-// Scopes without and with the GIL, for threads that may still run when the interpreter ends. Python then ends a
-// thread that takes the GIL by unwinding its stack, and the functions of nanobind are noexcept, so the program
-// would abort. The scopes of this file stop such a thread instead.
+// Scopes without and with the GIL, for threads that may still run when the interpreter ends. Python then ends
+// a thread that takes the GIL by unwinding its stack, and the functions of nanobind are noexcept, so the
+// program would abort. The scopes of this file stop such a thread instead.
 #pragma once
 
 #include <Python.h>

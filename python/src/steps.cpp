@@ -13,7 +13,7 @@ void linear_step(int threads, Object q, Object k, Object v, Object kv, Object ke
                  double eps, Object out) {
   const LinearAttentionState state{read_tensor(kv, "kv"), read_tensor(key_sum, "key_sum")};
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v"),
-               result = read_tensor(out, "out");
+               result = read_new_tensor(out, "out");
   const ComputeScope compute(threads);
   linear_attention_step(tq, tk, tv, state, result,
                         {.feature_map = static_cast<FeatureMap>(feature_map), .eps = eps});
@@ -25,7 +25,7 @@ int64_t softmax_step(int threads, Object q, Object k, Object v, Object keys, Obj
   KeyValueCache cache{read_tensor(keys, "keys"), read_tensor(values, "values"), length};
   cache.pattern.window = {.block_size = 1, .before = before, .after = KeyWindow::kUnlimited};
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v"),
-               result = read_tensor(out, "out");
+               result = read_new_tensor(out, "out");
   const ComputeScope compute(threads);
   softmax_attention_step(tq, tk, tv, cache, result, scale);
   return cache.length;
@@ -36,7 +36,7 @@ void gated_step(int threads, Object q, Object k, Object v, const OptionalObject&
   const GatedTokenOptions options{read_tensor(log_decay, "log_decay"), read_tensor(erase, "erase"),
                                   read_tensor(beta, "beta")};
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v"),
-               s = read_tensor(state, "state"), result = read_tensor(out, "out");
+               s = read_tensor(state, "state"), result = read_new_tensor(out, "out");
   const ComputeScope compute(threads);
   gated_linear_attention_step(tq, tk, tv, options, s, result);
 }

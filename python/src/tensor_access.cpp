@@ -92,13 +92,13 @@ int64_t call_integer(nb::handle x, PyObject* name) {
 }
 
 // Throws ShapeError if elements are not in the storage. Storages shrink by resize_().
-void check_bounds(nb::handle x, const Shape& shape, const Shape& strides, DType dtype, const char* name) {
-  if (shape.numel() == 0) return;
+void check_bounds(nb::handle x, const Tensor& tensor, const char* name) {
+  if (tensor.numel() == 0) return;
   int64_t end = call_integer(x, names().storage_offset) + 1;
-  for (int i = 0; i < shape.rank(); ++i) end += (shape[i] - 1) * strides[i];
+  for (int i = 0; i < tensor.rank(); ++i) end += (tensor.size(i) - 1) * tensor.strides()[i];
+  end *= size_of(tensor.dtype());
   const int64_t bytes = call_integer(call_method(x, names().untyped_storage), names().nbytes);
-  check(end * size_of(dtype) <= bytes, name, "the storage has ", bytes, " bytes, and the tensor needs ",
-        end * size_of(dtype));
+  check(end <= bytes, name, "the storage has ", bytes, " bytes, and the tensor needs ", end);
 }
 
 // Calls throw_pending_signal() if the last call was some time ago, because it waits for the GIL.
@@ -122,6 +122,12 @@ void register_torch_dtypes(nb::dict dtypes) {
 }
 
 Tensor read_tensor(nb::handle x, const char* name) {
+  Tensor tensor = read_new_tensor(x, name);
+  if (tensor.defined()) check_bounds(x, tensor, name);
+  return tensor;
+}
+
+Tensor read_new_tensor(nb::handle x, const char* name) {
   if (x.is_none()) return {};
   PyObject* const is_cpu = PyObject_GetAttr(x.ptr(), names().is_cpu);
   if (!is_cpu) {
@@ -139,7 +145,6 @@ Tensor read_tensor(nb::handle x, const char* name) {
   void* const data = PyLong_AsVoidPtr(call_method(x, names().data_ptr).ptr());
   if (!data && PyErr_Occurred()) throw nb::python_error();
   check(data || shape.numel() == 0, name, "the tensor has no memory");
-  check_bounds(x, shape, strides, dtype, name);
   return Tensor::borrow(data, shape, strides, dtype);
 }
 

@@ -23,7 +23,9 @@ void register_torch_dtypes(nb::dict dtypes);
 // Returns a tensor over the memory of the torch tensor x, which must outlive it, or an undefined tensor if x
 // is None. Throws nb::type_error if x is no tensor or has another dtype, and ValueError if x is not on the
 // CPU, or if its elements are not in its storage. `name` is the name of the argument in error messages.
+// read_new_tensor() is for tensors that the caller has just allocated, and does not check the storage.
 Tensor read_tensor(nb::handle x, const char* name);
+Tensor read_new_tensor(nb::handle x, const char* name);
 using OptionalObject = std::optional<nb::object>;
 inline Tensor read_tensor(const OptionalObject& x, const char* name) {
   return x ? read_tensor(nb::handle(*x), name) : Tensor();

@@ -9,6 +9,8 @@ from typing import Callable, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
+from torch._C import _is_tracing, _len_torch_dispatch_stack
+from torch._C._functorch import peek_interpreter_stack
 
 from .. import _core
 
@@ -129,9 +131,9 @@ def is_traced() -> bool:
     """Returns whether something records the operators, which does not see calls of the extension."""
     return (
         torch.compiler.is_compiling()
-        or torch._C._is_tracing()
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._functorch.peek_interpreter_stack() is not None
+        or _is_tracing()
+        or _len_torch_dispatch_stack() > 0
+        or peek_interpreter_stack() is not None
     )
 
 
