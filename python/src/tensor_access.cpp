@@ -138,8 +138,7 @@ Tensor read_new_tensor(nb::handle x, const char* name) {
   }
   const bool is_on_cpu = nb::steal(is_cpu).ptr() == Py_True;
   const DType dtype = read_dtype(x, name);
-  check(is_on_cpu, name, "expected a tensor on the CPU, which is the device of this build, not on ",
-        nb::str(nb::getattr(x, "device")).c_str());
+  check(is_on_cpu, name, "expected a tensor on the CPU, not on ", nb::str(nb::getattr(x, "device")).c_str());
   const Shape shape = read_sizes(get_attribute(x, names().shape), name);
   const Shape strides = read_sizes(call_method(x, names().stride), name);
   void* const data = PyLong_AsVoidPtr(call_method(x, names().data_ptr).ptr());
