@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch._C import _is_tracing, _len_torch_dispatch_stack
 from torch._C._functorch import peek_interpreter_stack
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 from .. import _core
 
@@ -40,13 +42,22 @@ class Operator:
 
     def __call__(self, *arguments):
         """Returns the result, or a tuple of several results."""
-        inputs = [x if x is None else x.resolve_neg() for x in arguments[: self.input_count]]
-        arguments = (*inputs, *arguments[self.input_count :])
-        if torch.autograd.forward_ad._current_level >= 0:  # forward-mode derivatives raise there
+        is_plain, is_recorded = not is_traced(), False
+        if is_plain:
+            for x in arguments[: self.input_count]:  # one loop, because it is a part of the overhead of a call
+                if x is None:
+                    continue
+                if x.is_neg():
+                    return self(*_resolve_negative(arguments))
+                is_plain = is_plain and type(x) in _PLAIN
+                is_recorded = is_recorded or x.requires_grad
+        else:
+            arguments = _resolve_negative(arguments)
+        if forward_ad._current_level >= 0:  # forward-mode derivatives raise there
             return self.function.apply(*arguments)
-        if is_traced() or any(type(x) not in _PLAIN for x in inputs):
+        if not is_plain:
             results = self.custom(*arguments)[: self.result_count]
-        elif torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
+        elif is_recorded and torch.is_grad_enabled():
             return self.function.apply(*arguments)
         else:
             results = self.forward(*arguments)[: self.result_count]
@@ -56,8 +67,7 @@ class Operator:
         operator, count = self, self.tensor_count
 
         def compute_gradients(constants, gradients, saved):
-            gradients = [x if x is None else x.resolve_neg() for x in gradients]
-            results = operator.backward(gradients, saved[:count], saved[count:], constants)
+            results = operator.backward(_resolve_negative(gradients), saved[:count], saved[count:], constants)
             return (*results, *[None] * (count - len(results) + len(constants)))
 
         class Gradients(torch.autograd.Function):  # torch's once_differentiable is silent in torch.autograd.grad
@@ -124,18 +134,22 @@ class Operator:
         return custom
 
 
-_PLAIN = (Tensor, torch.nn.Parameter, type(None))
+_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def is_traced() -> bool:
     """Returns whether something records the operators, which does not see calls of the extension."""
     return (
-        torch.compiler.is_compiling()
+        is_compiling()
         or _is_tracing()
         or _len_torch_dispatch_stack() > 0
         or peek_interpreter_stack() is not None
     )
 
+
+def _resolve_negative(arguments: Sequence) -> list:
+    """Returns the arguments without lazy negations, which the extension does not see."""
+    return [x.resolve_neg() if isinstance(x, Tensor) else x for x in arguments]
 
 
 def _encode(constants: Sequence) -> str:
