@@ -12,6 +12,7 @@
 
 #include "core/base/environment.h"
 #include "core/threads/default_threads.h"
+#include "core/threads/openmp_loops.h"
 #include "core/threads/serial_libraries.h"
 #include "core/threads/wait_policy.h"
 
@@ -23,9 +24,14 @@ extern "C" const char* __tsan_default_suppressions() {
 }
 #endif
 
+// The entry of libgomp for a parallel region: calls run(data) on each thread of a team. A directive would
+// need the library of the compiler, which is another one with clang.
+extern "C" void GOMP_parallel(void (*run)(void*), void* data, unsigned thread_count, unsigned flags);
+
 namespace tapeformer {
 namespace {
 
+std::atomic<bool> loops_use_openmp = false;
 std::atomic<int> configured_count = 0;  // 0 selects the default
 
 // The state of a thread with respect to the loops of the thread pool.
@@ -240,7 +246,27 @@ void ThreadPool::run_worker() {
   }
 }
 
+struct OpenMpLoop {
+  void (*function)(void* context, int64_t range);
+  void* context;
+  int64_t range_count;
+  std::atomic<int64_t> next_range = 0;
+};
+
+void run_openmp_member(void* data) {
+  auto& loop = *static_cast<OpenMpLoop*>(data);
+  LoopThreadState& thread = get_loop_thread_state();
+  thread = {true, omp_get_thread_num()};
+  for (int64_t range = loop.next_range++; range < loop.range_count; range = loop.next_range++)
+    loop.function(loop.context, range);
+  thread = {};
+}
+
 }  // namespace
+
+bool set_loops_use_openmp(bool use) {
+  return loops_use_openmp.exchange(use);
+}
 
 void set_thread_count(int count) {
   configured_count = count > 0 ? count : get_default_thread_count().count;
@@ -264,6 +290,11 @@ bool is_in_parallel_region() {
 
 void run_ranges(int64_t range_count, int max_threads, void (*run)(void* context, int64_t range),
                 void* context) {
+  if (loops_use_openmp.load(std::memory_order_relaxed)) {
+    OpenMpLoop loop{run, context, range_count};
+    GOMP_parallel(run_openmp_member, &loop, static_cast<unsigned>(max_threads), 0);
+    return;
+  }
   static auto* const pool = new ThreadPool;
   pool->run_loop(range_count, max_threads - 1, run, context);
 }

@@ -9,6 +9,7 @@
 #include <new>
 #include <string>
 
+#include "core/threads/openmp_loops.h"
 #include "core/threads/threads.h"
 
 namespace tapeformer::python {
@@ -165,9 +166,11 @@ ComputeScope::ComputeScope(int count) : interruption_(throw_pending_signal_somet
   openmp_threads_ = omp_get_max_threads();
   const int allowed = is_forked ? 1 : count;
   if (allowed > 0 && get_thread_count() != allowed) set_thread_count(allowed);
+  used_openmp_ = set_loops_use_openmp(count > 0);
 }
 
 ComputeScope::~ComputeScope() {
+  set_loops_use_openmp(used_openmp_);
   if (omp_get_max_threads() != openmp_threads_) omp_set_num_threads(openmp_threads_);
 }
 

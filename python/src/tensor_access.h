@@ -50,9 +50,10 @@ void add_function(nb::module_& m, const char* name, Function function) {
 }
 
 // While an object exists, the GIL is released, and only its Python thread computes, because the number of
-// threads belongs to the process. Ops run with `count` threads, or with the current number if it is 0. In a
-// process that was forked, the number is always 1, because the threads of the parent do not exist in the
-// child. Models throw the exception of a signal of Python, such as KeyboardInterrupt.
+// threads belongs to the process. Ops run with `count` threads of OpenMP, which PyTorch uses, too, or with
+// the current number of own threads if it is 0. In a process that was forked, the number is always 1, because
+// the threads of the parent do not exist in the child. Models throw the exception of a signal of Python, such
+// as KeyboardInterrupt.
 class ComputeScope {
  public:
   explicit ComputeScope(int count = 0);
@@ -65,6 +66,7 @@ class ComputeScope {
   std::unique_lock<std::recursive_mutex> lock_;
   InterruptionScope interruption_;
   int openmp_threads_;  // of PyTorch, which tapeformer changes, too
+  bool used_openmp_;
 };
 
 // Throws the exception of a pending signal.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/errors.h"
+#include "core/threads/openmp_loops.h"
 #include "core/threads/wait_policy.h"
 
 using namespace tapeformer;
@@ -105,6 +106,23 @@ TEST_CASE("loops of two callers at once and nested loops cover every index") {
   thread.join();
   CHECK(first_sum == 1000);
   CHECK(second_sum == 1000);
+}
+
+TEST_CASE("loops can run on the threads of OpenMP") {
+  const ThreadCountScope scope(2);
+  CHECK(!set_loops_use_openmp(true));
+  std::atomic<int64_t> covered{0};
+  std::atomic<int> others{0};
+  parallel_for(1000, 1, [&](int64_t begin, int64_t end) {
+    if (omp_get_num_threads() != 2 || omp_get_thread_num() != get_thread_index()) ++others;
+    parallel_for(end - begin, 1, [&](int64_t first, int64_t last) { covered += last - first; });
+  });
+  CHECK(covered == 1000);
+  CHECK(others == 0);
+  CHECK(get_thread_index() == 0);
+  CHECK_THROWS_AS(parallel_for(8, 1, [](int64_t, int64_t) { throw OutOfMemoryError("no memory"); }),
+                  OutOfMemoryError);
+  CHECK(set_loops_use_openmp(false));
 }
 
 TEST_CASE("regions of OpenMP have one thread inside a loop") {
