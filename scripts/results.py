@@ -5,7 +5,8 @@
     scripts/results.py --check    exits with 1 and prints a difference if a page is stale
     scripts/results.py --table NAME TABLE.json…
                                   writes the rows of files table.json of `tapeformer reproduce` to
-                                  docs/results/NAME.json. Later files replace cells of earlier files.
+                                  docs/results/NAME.json, which can itself be the first of the files. Later files
+                                  replace rows of earlier files.
                                   Title, opening, notes and blocks of an existing file stay as they are.
     scripts/results.py --peers NAME RUN.json…
                                   writes the best of the results of tests/bench/peers/generate.py for each cell of
@@ -278,10 +279,10 @@ def thinned(series: dict) -> dict:
     chosen = [i for i in range(last + 1) if i % step == 0 or i == last]
     short = lambda number: float(f"{number:.{CURVE_DIGITS}g}")
     result = dict(series, points=[[short(x), short(y)] for x, y in (series["points"][i] for i in chosen)])
-    if any(series["errors"]):
+    if any(series.get("errors", [])):
         result["errors"] = [short(series["errors"][i]) for i in chosen]
     else:
-        result.pop("errors")
+        result.pop("errors", None)
     return result
 
 
