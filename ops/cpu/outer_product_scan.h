@@ -50,7 +50,7 @@ struct ScanMode {
   bool updates_last = false;          // state += last_a last_bᵀ
 
   static const ScanMode update, read, update_then_read;
-  bool operator==(const ScanMode&) const = default;
+  constexpr bool operator==(const ScanMode&) const = default;
 };
 inline constexpr ScanMode ScanMode::update{.updates = true};
 inline constexpr ScanMode ScanMode::read{.reads = true};
