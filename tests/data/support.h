@@ -2,10 +2,13 @@
 // locate real data sets.
 #pragma once
 
+#include <doctest/doctest.h>
+
 #include <stdlib.h>
 #include <zlib.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -86,6 +89,12 @@ class ScopedVariable {
 inline bool have_real(const std::string& set) {
   const char* directory = std::getenv("TAPEFORMER_DATA");
   return directory && std::filesystem::exists(std::filesystem::path(directory) / set);
+}
+// Returns whether the Debian package dataset-fashion-mnist is installed. If not, the message skips the test.
+inline bool have_fashion_mnist() {
+  if (std::filesystem::exists("/usr/share/datasets/fashion-mnist")) return true;
+  MESSAGE("skipped: the package dataset-fashion-mnist is not installed");
+  return false;
 }
 inline std::filesystem::path real_set(const std::string& set) {
   return std::filesystem::path(std::getenv("TAPEFORMER_DATA")) / set;

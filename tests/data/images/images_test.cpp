@@ -204,6 +204,7 @@ TEST_CASE("CIFAR-10 files with a wrong size or invalid labels are data errors") 
 }
 
 TEST_CASE("Fashion-MNIST of the Debian package is loaded") {
+  if (!have_fashion_mnist()) return;
   const TempDir empty;
   ImageOptions options = in(empty);
   options.downscale = 2;
