@@ -111,8 +111,7 @@ Tensor prepare_log_decay(const Tensor& q, const GatedLinearAttentionOptions& opt
     const Tensor starts = prepare_index(kOp, options.boundaries, 2, q.device());
     Tensor added = reshape(embedding(resets, starts), {batch, length, 1, 1});
     // With `reverse`, the last token of a sequence is the first that is processed.
-    const int64_t shift = options.reverse ? std::min<int64_t>(length, 1) : 0;
-    added = pad(slice(added, 1, shift, length), 1, 0, shift);
+    if (options.reverse && length > 0) added = pad(slice(added, 1, 1, length), 1, 0, 1);
     decay = add(decay.defined() ? decay : Tensor::zeros({batch, length, heads, 1}, dtype, q.device()), added);
   }
   return decay.defined() ? make_features_contiguous(decay) : decay;
