@@ -11,6 +11,7 @@
 #include <csignal>
 
 #include "core/system/files.h"
+#include "core/threads/affinity.h"
 
 namespace tapeformer {
 namespace {
@@ -53,6 +54,7 @@ ChildProcess::ChildProcess(const ProcessOptions& options)
   sigaddset(&defaults, SIGXFSZ);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
+  const UnboundScope all_processors;
   const int error =
       posix_spawnp(&id_, program_.c_str(), &actions, &attributes, list_pointers(options.arguments).data(),
                    options.environment.empty() ? environ : list_pointers(options.environment).data());

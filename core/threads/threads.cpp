@@ -1,16 +1,15 @@
 #include "core/threads/threads.h"
 
 #include <omp.h>
-#include <sched.h>
 
 #include <atomic>
 #include <ctime>
 #include <mutex>
 #include <system_error>
 #include <thread>
-#include <vector>
 
 #include "core/base/environment.h"
+#include "core/threads/affinity.h"
 #include "core/threads/default_threads.h"
 #include "core/threads/openmp_loops.h"
 #include "core/threads/serial_libraries.h"
@@ -93,23 +92,6 @@ bool spin_until(int64_t spin_time, F&& done) {
   return done();
 }
 
-// If OMP_PROC_BIND requires bound threads, binds a worker to an OpenMP place, which is a set of processors.
-// Without this function, the worker would inherit the place of the main thread.
-void bind(int number) {
-  // libgomp binds a thread to the first place when it first asks for the place of the thread. Without this
-  // call, a parallel region in a library would ask later, which would undo sched_setaffinity().
-  omp_get_place_num();
-  const int places = omp_get_num_places();
-  if (omp_get_proc_bind() == omp_proc_bind_false || places == 0) return;
-  const int place = number % places;
-  std::vector<int> processors(static_cast<size_t>(omp_get_place_num_procs(place)));
-  omp_get_place_proc_ids(place, processors.data());
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int processor : processors) CPU_SET(processor, &set);
-  sched_setaffinity(0, sizeof set, &set);
-}
-
 // During the lifetime of the object, LoopThreadState::is_in_loop of the calling thread is true, and OpenMP
 // uses only the calling thread.
 class LoopScope {
@@ -187,7 +169,7 @@ void ThreadPool::start_workers(int count) {
     const int number = worker_count_ + 1;
     try {
       std::thread([this, number] {
-        bind(number);
+        bind_to_place(number);
         run_worker();
       }).detach();
     } catch (const std::system_error&) {

@@ -2,9 +2,13 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
+#include "core/base/errors.h"
 #include "core/system/files.h"
 #include "tests/support/temp_dir.h"
 
@@ -35,6 +39,26 @@ TEST_CASE("a child process has its own environment and output and no input, and 
   CHECK(child.poll() == status);
   CHECK(test::read_file(dir / "out") == "value\n");
   CHECK(test::read_file(dir / "err") == "problem\n");
+}
+
+// Run by the next test, in a program with OMP_PROC_BIND.
+TEST_CASE("a child process writes its processors" * doctest::skip()) {
+  ChildProcess child({.program = "nproc", .arguments = {"nproc"}, .output_descriptor = STDERR_FILENO});
+  CHECK(wait_for(child) == 0);
+}
+
+TEST_CASE("a child process of a program with bound threads may use all processors") {
+  const TempDir dir;
+  const File out((dir / "out").string(), O_WRONLY | O_CREAT), err((dir / "err").string(), O_WRONLY | O_CREAT);
+  ChildProcess bound({.program = "/proc/self/exe",
+                      .arguments = {"test", "--no-skip", "--test-case=a child process writes its processors"},
+                      .environment = {"OMP_PROC_BIND=true", concat_text("PATH=", std::getenv("PATH"))},
+                      .output_descriptor = out.descriptor(),
+                      .error_descriptor = err.descriptor()});
+  CHECK(wait_for(bound) == 0);
+  cpu_set_t set;
+  REQUIRE(sched_getaffinity(0, sizeof set, &set) == 0);
+  CHECK(test::read_file(dir / "err") == std::to_string(CPU_COUNT(&set)) + "\n");
 }
 
 TEST_CASE("end_child_processes() and the destructor send the end signal of each child process") {
