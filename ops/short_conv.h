@@ -3,7 +3,7 @@
 #pragma once
 
 #include "autograd/tape.h"
-#include "ops/kernels/gate_activation.h"
+#include "ops/kernels/short_conv.h"
 
 namespace tapeformer {
 
@@ -27,10 +27,10 @@ struct ShortConvOptions {
 // outside of the sequence of token t.
 //
 // x and the result are (batch, length, channels) in float32, float64 or bfloat16, and `weight` is (channels,
-// kernel) in the compute dtype of x, with at most 16 taps. The sums of bfloat16 inputs are float32. x is
-// copied only if its last dimension is not contiguous. PyTorch's Conv1d with groups = channels has the weight
-// (channels, 1, kernel), in the same order. Gradients flow to x, weight and history. The tape keeps the
-// inputs only. Throws ShapeError for mismatched shapes and dtypes and for invalid options.
+// kernel) in the compute dtype of x, with at most kMaxShortConvKernel taps. The sums of bfloat16 inputs are
+// float32. x is copied only if its last dimension is not contiguous. PyTorch's Conv1d with groups = channels
+// has the weight (channels, 1, kernel), in the same order. Gradients flow to x, weight and history. The tape
+// keeps the inputs only. Throws ShapeError for mismatched shapes and dtypes and for invalid options.
 Tensor short_conv(const Tensor& x, const Tensor& weight, const ShortConvOptions& options = {});
 
 // Processes one token of the causal convolution: writes the result to `out` and appends x to `history`, which

@@ -21,14 +21,13 @@ void check_used(const AttentionKind& kind, const OptionValues& options) {
 // Adds the options of the convolution of the projections, unless the kind has such options.
 AttentionKind with_conv_options(AttentionKind kind) {
   if (kind.select_conv || has_option(kind.options, "conv")) return kind;
-  constexpr double kMaxKernel = 16;
   kind.options.push_back({.name = "conv",
                           .default_value = int64_t{0},
                           .help =
                               "tokens that a depthwise convolution of queries, keys and values reads; 0: no "
                               "convolution",
                           .min = 0,
-                          .max = kMaxKernel});
+                          .max = double{kMaxShortConvKernel}});
   kind.options.push_back({.name = "conv_activation",
                           .default_value = std::string(kNoActivation),
                           .help = "activation after the convolution",

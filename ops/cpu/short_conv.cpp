@@ -15,42 +15,95 @@ constexpr int64_t kGrainElements = 1 << 14;  // minimum number of elements per t
 // cache. Partial gradients of the weight are sums over fixed numbers of blocks, and are added in a fixed
 // order, so results do not depend on the number of threads.
 constexpr int64_t kBlockTokens = 64, kBlockChannels = 256, kMaxPartialGradients = 64;
+// Adjacent tokens are processed together, because they share taps and most of the rows that they read.
+constexpr int kTile = 4;
 constexpr int kUsualTaps = 4;
 
 int64_t choose_grain(int64_t elements) {
   return std::max<int64_t>(kGrainElements / std::max<int64_t>(elements, 1), 1);
 }
 
-// The rows that the taps [begin, end) of a token read.
+// The rows that adjacent tokens read: the taps [begin, end) of token i read row j + i for tap j. If all taps
+// of a tile of tokens have rows, the tokens are processed together.
 template <class T>
 struct TapRows {
-  const T* rows[kMaxShortConvKernel];
+  const T* rows[kMaxShortConvKernel + kTile - 1];
   int64_t begin = 0, end = 0;
-
-  bool is_usual() const { return begin == 0 && end == kUsualTaps; }
+  bool is_tile = false;
 };
 
-template <class T>
-TapRows<T> find_tap_rows(const ShortConvInputs<T>& in, int64_t example, int64_t token) {
-  const TokenRange range = in.find_inputs(example, token);
-  const int64_t first = token - in.count_earlier();  // the position that tap 0 reads
+// Finds the rows of the first token, or of a tile of tokens if `count` tokens are a tile and have all of
+// their taps. find_range(i) returns the positions that token i reads, `first` is the position that tap 0 of
+// the first token reads, and find_row(position) returns the address of a row.
+template <class T, class Range, class Row>
+TapRows<T> find_tap_rows(int64_t kernel, int64_t first, int64_t count, Range&& find_range, Row&& find_row) {
+  const auto is_complete = [&](int64_t i) {
+    const TokenRange range = find_range(i);
+    return range.begin == first + i && range.end == first + i + kernel;
+  };
   TapRows<T> taps;
-  taps.begin = range.begin - first, taps.end = range.end - first;
-  for (int64_t j = taps.begin; j < taps.end; ++j) taps.rows[j] = in.row(example, first + j);
+  taps.is_tile = count >= kTile;
+  for (int64_t i = 0; taps.is_tile && i < kTile; ++i) taps.is_tile = is_complete(i);
+  if (taps.is_tile) {
+    taps.end = kernel;
+  } else if (const TokenRange range = find_range(0); range.begin < range.end) {
+    taps.begin = range.begin - first, taps.end = range.end - first;
+  }
+  const int64_t last = taps.is_tile ? kernel + kTile - 1 : taps.end;
+  for (int64_t j = taps.begin; j < last; ++j) taps.rows[j] = find_row(first + j);
   return taps;
 }
 
-// Returns Σ_j weight[j] row[j] for the channels of a vector. If kTaps is positive, the taps are [0, kTaps).
-// `weight` is (kernel, width).
-template <int kTaps, class T>
-[[gnu::always_inline]] inline Vector<Compute<T>> add_taps(const TapRows<T>& taps, const Compute<T>* weight,
-                                                          int64_t width, int64_t channel, int64_t count) {
-  Vector<Compute<T>> sum{};
-  const int64_t end = kTaps ? kTaps : taps.end;
+template <class T>
+TapRows<T> find_input_rows(const ShortConvInputs<T>& in, int64_t example, int64_t token, int64_t count) {
+  return find_tap_rows<T>(
+      in.kernel, token - in.count_earlier(), count,
+      [&](int64_t i) { return in.find_inputs(example, token + i); },
+      [&](int64_t position) { return in.row(example, position); });
+}
+
+// Calls f(taps, tokens) with the number of taps and of tokens as constants. The number of taps is 0 if it is
+// not the usual number.
+template <class T, class F>
+void dispatch_taps(const TapRows<T>& taps, F&& f) {
+  constexpr std::integral_constant<int, 0> any;
+  constexpr std::integral_constant<int, 1> one;
+  constexpr std::integral_constant<int, kTile> tile;
+  constexpr std::integral_constant<int, kUsualTaps> usual;
+  const bool is_usual = taps.begin == 0 && taps.end == kUsualTaps;
+  if (taps.is_tile) return is_usual ? f(usual, tile) : f(any, tile);
+  is_usual ? f(usual, one) : f(any, one);
+}
+
+// Calls f(j, rows) for each tap j, where rows[i] has `count` elements of the row of token i.
+template <int kTaps, int kTokens, class T, class F>
+[[gnu::always_inline]] inline void visit_taps(const TapRows<T>& taps, int64_t channel, int64_t count, F&& f) {
+  Vector<Compute<T>> rows[kTokens];
+  const int64_t begin = kTaps ? 0 : taps.begin, end = kTaps ? kTaps : taps.end;
 #pragma GCC unroll 4
-  for (int64_t j = kTaps ? 0 : taps.begin; j < end; ++j)
-    sum += load(weight + j * width + channel) * load_first(taps.rows[j] + channel, count);
-  return sum;
+  for (int i = 1; i < kTokens; ++i) rows[i] = load_first(taps.rows[begin + i - 1] + channel, count);
+#pragma GCC unroll 4
+  for (int64_t j = begin; j < end; ++j) {
+#pragma GCC unroll 4
+    for (int i = 1; i < kTokens; ++i) rows[i - 1] = rows[i];
+    rows[kTokens - 1] = load_first(taps.rows[j + kTokens - 1] + channel, count);
+    f(j, rows);
+  }
+}
+
+// Computes sums[i] = Σ_j weight[j] rows[j + i] for the channels of a vector. The taps have the distance
+// `stride`.
+template <int kTaps, int kTokens, class T>
+[[gnu::always_inline]] inline void add_taps(const TapRows<T>& taps, const Compute<T>* weight, int64_t stride,
+                                            int64_t channel, int64_t count, Vector<Compute<T>>* sums) {
+  using V = Vector<Compute<T>>;
+  for (int i = 0; i < kTokens; ++i) sums[i] = V{};
+  visit_taps<kTaps, kTokens>(
+      taps, channel, count, [&](int64_t j, const V* rows) __attribute__((always_inline)) {
+        const V tap = load(weight + j * stride + channel);
+#pragma GCC unroll 4
+        for (int i = 0; i < kTokens; ++i) sums[i] += tap * rows[i];
+      });
 }
 
 // Copies the weight (channels, kernel) to `transposed` (kernel, width), with zeros in channels that do not
@@ -62,14 +115,17 @@ void transpose_weight(const C* weight, int64_t channels, int64_t kernel, int64_t
     for (int64_t j = 0; j < kernel; ++j) transposed[j * width + c] = weight[c * kernel + j];
 }
 
-template <int kTaps, class T>
-void compute_result_row(const ShortConvInputs<T>& in, const TapRows<T>& taps, const Compute<T>* weight,
-                        int64_t width, T* y) {
+// Computes the results of a token or of a tile of tokens.
+template <int kTaps, int kTokens, class T>
+void compute_results(const ShortConvInputs<T>& in, const TapRows<T>& taps, const Compute<T>* weight,
+                     int64_t width, T* y) {
   visit_vectors<Compute<T>>(
       0, in.channels, [&](int64_t c, int64_t count) __attribute__((always_inline)) {
-        store_first(y + c,
-                    compute_gate<VectorMath>(in.activation, add_taps<kTaps>(taps, weight, width, c, count)),
-                    count);
+        Vector<Compute<T>> sums[kTokens];
+        add_taps<kTaps, kTokens>(taps, weight, width, c, count, sums);
+#pragma GCC unroll 4
+        for (int i = 0; i < kTokens; ++i)
+          store_first(y + i * in.channels + c, compute_gate<VectorMath>(in.activation, sums[i]), count);
       });
 }
 
@@ -88,73 +144,94 @@ class BackwardBlocks {
         g_(g),
         gx_(gx),
         ghistory_(ghistory),
-        recent_(in.kernel * width) {}
+        recent_((in.kernel + kTile - 1) * width) {}
 
   // Computes the gradients of the inputs at the positions [begin, end) of an example, and adds the gradient
   // of the weight from the results of these tokens to gweight (kernel, width), which can be null.
   void run(int64_t example, int64_t begin, int64_t end, int64_t first_channel, int64_t end_channel,
            C* gweight) {
     const bool needs_inputs = gx_ || ghistory_;
-    const int64_t valid = in_.get_valid_tokens(example);
-    const int64_t first = needs_inputs ? begin - in_.lookahead : begin;
-    const int64_t last = needs_inputs ? end + in_.count_earlier() : end;
+    const int64_t valid = in_.get_valid_tokens(example), earlier = in_.count_earlier();
+    const int64_t last = needs_inputs ? end + earlier : end;
     begin_ = first_channel, end_ = end_channel;
-    for (int64_t t = first; t < last; ++t) {
-      if (t >= 0 && t < valid) {
-        const TapRows<T> taps = find_tap_rows(in_, example, t);
-        C* const own = t >= begin && t < end ? gweight : nullptr;
-        const T* const g = g_.row(example, t, 0);
-        taps.is_usual() ? compute_sum_gradient<kUsualTaps>(taps, g, get_recent(t), own)
-                        : compute_sum_gradient<0>(taps, g, get_recent(t), own);
+    for (int64_t t = needs_inputs ? begin - in_.lookahead : begin, count; t < last; t += count) {
+      count = std::min<int64_t>(kTile, last - t);
+      for (int64_t i = std::max(t, int64_t{0}), tokens; i < std::min(t + count, valid); i += tokens) {
+        const bool is_own = i >= begin && i < end;
+        const int64_t limit = std::min({t + count, valid, is_own ? end : i < begin ? begin : last});
+        tokens = compute_sum_gradients(example, i, limit - i, is_own ? gweight : nullptr);
       }
-      if (const int64_t position = t - in_.count_earlier(); needs_inputs && position >= begin)
-        compute_input_gradient(example, position);
+      if (!needs_inputs) continue;
+      for (int64_t p = std::max(t - earlier, begin), positions; p < t - earlier + count; p += positions)
+        positions = compute_input_gradients(example, p, t - earlier + count - p);
     }
   }
 
  private:
-  // Returns the gradient of the sum of a token, for the latest `kernel` tokens.
-  C* get_recent(int64_t token) const { return recent_.data() + (token % in_.kernel) * width_; }
+  // Returns the gradient of the sum of a token, for the latest tokens.
+  C* get_recent(int64_t token) const { return recent_.data() + (token % (in_.kernel + kTile - 1)) * width_; }
 
-  // Computes gsum, the gradient of the argument of the activation.
-  template <int kTaps>
-  void compute_sum_gradient(const TapRows<T>& taps, const T* g, C* gsum, C* gweight) const {
-    visit_vectors<C>(
-        begin_, end_, [&](int64_t c, int64_t count) __attribute__((always_inline)) {
-          Vector<C> v = load_first(g + c, count);
-          if (in_.activation != GateActivation::none)
-            v *= compute_gate_and_derivative<VectorMath>(in_.activation,
-                                                         add_taps<kTaps>(taps, weight_, width_, c, count))
-                     .derivative;
-          store(gsum + c, v);
-          if (!gweight) return;
-          const int64_t end = kTaps ? kTaps : taps.end;
+  // Computes the gradients of the arguments of the activation for one token or for a tile, and returns the
+  // number of tokens. `count` tokens follow.
+  int64_t compute_sum_gradients(int64_t example, int64_t token, int64_t count, C* gweight) const {
+    const TapRows<T> taps = find_input_rows(in_, example, token, count);
+    dispatch_taps(taps, [&]<int kTaps, int kTokens>(std::integral_constant<int, kTaps>,
+                                                    std::integral_constant<int, kTokens>) {
+      visit_vectors<C>(
+          begin_, end_, [&](int64_t c, int64_t vector_count) __attribute__((always_inline)) {
+            Vector<C> v[kTokens];
+            compute_sum_gradient<kTaps, kTokens>(taps, example, token, c, vector_count, v);
+            if (!gweight) return;
+            visit_taps<kTaps, kTokens>(
+                taps, c, vector_count, [&](int64_t j, const Vector<C>* rows) __attribute__((always_inline)) {
+                  Vector<C> sum = load(gweight + j * width_ + c);
 #pragma GCC unroll 4
-          for (int64_t j = kTaps ? 0 : taps.begin; j < end; ++j) {
-            C* const sum = gweight + j * width_ + c;
-            store(sum, load(sum) + v * load_first(taps.rows[j] + c, count));
-          }
-        });
+                  for (int i = 0; i < kTokens; ++i) sum += v[i] * rows[i];
+                  store(gweight + j * width_ + c, sum);
+                });
+          });
+    });
+    return taps.is_tile ? kTile : 1;
   }
 
-  void compute_input_gradient(int64_t example, int64_t position) const {
-    if (position < 0 ? !ghistory_ : !gx_) return;
+  template <int kTaps, int kTokens>
+  [[gnu::always_inline]] void compute_sum_gradient(const TapRows<T>& taps, int64_t example, int64_t token,
+                                                   int64_t c, int64_t count, Vector<C>* v) const {
+    for (int i = 0; i < kTokens; ++i) v[i] = load_first(g_.row(example, token + i, 0) + c, count);
+    if (in_.activation != GateActivation::none) {
+      Vector<C> sums[kTokens];
+      add_taps<kTaps, kTokens>(taps, weight_, width_, c, count, sums);
+#pragma GCC unroll 4
+      for (int i = 0; i < kTokens; ++i)
+        v[i] *= compute_gate_and_derivative<VectorMath>(in_.activation, sums[i]).derivative;
+    }
+    for (int i = 0; i < kTokens; ++i) store(get_recent(token + i) + c, v[i]);
+  }
+
+  // Computes the gradients of the inputs at one position or at a tile of positions, and returns the number of
+  // positions. `count` positions follow.
+  int64_t compute_input_gradients(int64_t example, int64_t position, int64_t count) const {
+    if (position < 0 ? !ghistory_ : !gx_) return 1;
     T* const target = position < 0 ? ghistory_ + ((example + 1) * (in_.kernel - 1) + position) * in_.channels
                                    : gx_ + (example * in_.length + position) * in_.channels;
-    const TokenRange readers = in_.find_readers(example, position);
-    TapRows<C> taps;
-    const int64_t last = position + in_.count_earlier();  // the token whose tap 0 reads the position
-    taps.begin = last + 1 - readers.end, taps.end = last + 1 - readers.begin;
-    if (readers.begin == readers.end) taps.begin = taps.end = 0;
-    for (int64_t j = taps.begin; j < taps.end; ++j) taps.rows[j] = get_recent(last - j);
-    const auto write = [&]<int kTaps>(std::integral_constant<int, kTaps>) {
+    // The tokens that read a position do so with their taps in reverse order.
+    const TapRows<C> taps = find_tap_rows<C>(
+        in_.kernel, position - in_.lookahead, position < 0 ? 1 : count,
+        [&](int64_t i) { return in_.find_readers(example, position + i); },
+        [&](int64_t token) { return get_recent(token); });
+    const C* const last_tap = weight_ + (in_.kernel - 1) * width_;
+    dispatch_taps(taps, [&]<int kTaps, int kTokens>(std::integral_constant<int, kTaps>,
+                                                    std::integral_constant<int, kTokens>) {
       visit_vectors<C>(
-          begin_, end_, [&](int64_t c, int64_t count) __attribute__((always_inline)) {
-            store_first(target + c, add_taps<kTaps>(taps, weight_, width_, c, kLanes<C>), count);
+          begin_, end_, [&](int64_t c, int64_t vector_count) __attribute__((always_inline)) {
+            Vector<C> sums[kTokens];
+            add_taps<kTaps, kTokens>(taps, last_tap, -width_, c, kLanes<C>, sums);
+#pragma GCC unroll 4
+            for (int i = 0; i < kTokens; ++i)
+              store_first(target + i * in_.channels + c, sums[i], vector_count);
           });
-    };
-    taps.is_usual() ? write(std::integral_constant<int, kUsualTaps>{})
-                    : write(std::integral_constant<int, 0>{});
+    });
+    return taps.is_tile ? kTile : 1;
   }
 
   const ShortConvInputs<T>& in_;
@@ -174,16 +251,20 @@ void short_conv_forward(Backend, const ShortConvInputs<T>& in, T* y) {
   const Scratch<Compute<T>> weight(in.kernel * width);
   transpose_weight(in.weight, in.channels, in.kernel, width, weight.data());
   parallel_for(in.batch * in.length, choose_grain(in.channels), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t example = row / in.length, token = row % in.length;
+    for (int64_t row = begin, tokens; row < end; row += tokens) {
+      const int64_t example = row / in.length, token = row % in.length, valid = in.get_valid_tokens(example);
       T* const out = y + row * in.channels;
-      if (token >= in.get_valid_tokens(example)) {
+      tokens = 1;
+      if (token >= valid) {
         std::fill_n(out, in.channels, T{});
         continue;
       }
-      const TapRows<T> taps = find_tap_rows(in, example, token);
-      taps.is_usual() ? compute_result_row<kUsualTaps>(in, taps, weight.data(), width, out)
-                      : compute_result_row<0>(in, taps, weight.data(), width, out);
+      const TapRows<T> taps = find_input_rows(in, example, token, std::min(valid - token, end - row));
+      dispatch_taps(taps, [&]<int kTaps, int kTokens>(std::integral_constant<int, kTaps>,
+                                                      std::integral_constant<int, kTokens>) {
+        compute_results<kTaps, kTokens>(in, taps, weight.data(), width, out);
+        tokens = kTokens;
+      });
     }
   });
 }

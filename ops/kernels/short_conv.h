@@ -9,7 +9,7 @@
 
 namespace tapeformer {
 
-inline constexpr int64_t kMaxShortConvKernel = 16;
+inline constexpr int64_t kMaxShortConvKernel = 32;
 
 // The positions [begin, end) of tokens. Tokens of the history have negative positions, and the last of them
 // has position -1.

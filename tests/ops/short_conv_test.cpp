@@ -87,7 +87,7 @@ ShortConvOptions on_device(ShortConvOptions options, Device device, DType dtype)
 
 TEST_CASE("short_conv equals its definition") {
   for (const Device device : list_devices())
-    for (const int64_t kernel : {1, 2, 4, 5, 16})
+    for (const int64_t kernel : {1, 2, 4, 5, 16, 32})
       for (const auto& size : {std::pair<int64_t, int64_t>{9, 3}, {70, 37}}) {
         const int64_t length = size.first, channels = size.second;
         CAPTURE(kernel);
@@ -99,6 +99,49 @@ TEST_CASE("short_conv equals its definition") {
               short_conv(x.to(device), weight.to(device), on_device(options, device, DType::float64));
           CHECK(max_difference(found, exact) < 1e-12);
         }
+      }
+}
+
+// With s the sums before the activation and h = g * activation'(s), the gradients of x, weight and history
+// are the adjoints of the definition: <h, conv(dx, weight)> = <gx, dx>, and so on.
+TEST_CASE("gradients of short_conv are adjoint to its definition") {
+  constexpr int64_t kBatch = 3, kLength = 150, kChannels = 19;
+  const auto dot = [](const Tensor& a, const Tensor& b) {
+    double sum = 0;
+    for (int64_t i = 0; i < a.numel(); ++i) sum += a.data<double>()[i] * b.data<double>()[i];
+    return sum;
+  };
+  for (const Device device : list_devices())
+    for (const int64_t kernel : {1, 4, 5, 29, 32})
+      for (const ShortConvOptions& options : list_options(kBatch, kLength, kernel, kChannels)) {
+        CAPTURE(kernel);
+        CAPTURE(options.lookahead);
+        const Tensor x = normal({kBatch, kLength, kChannels}, 1), weight = normal({kChannels, kernel}, 2),
+                     g = normal(x.shape(), 3);
+        const Tensor dx = normal(x.shape(), 4), dweight = normal(weight.shape(), 5);
+        ShortConvOptions linear = options, no_history = options;
+        linear.activation = no_history.activation = GateActivation::none;
+        no_history.history = {};
+        const Tensor h = g.clone(), sums = convolve_slowly(x, weight, linear);
+        for (int64_t i = 0; i < h.numel() && options.activation == GateActivation::silu; ++i) {
+          const double gate = 1 / (1 + std::exp(-sums.data<double>()[i]));
+          h.data<double>()[i] *= gate + sums.data<double>()[i] * gate * (1 - gate);
+        }
+        ShortConvOptions leaves = on_device(options, device, DType::float64);
+        const Tensor x_leaf = set_requires_grad(x.to(device).alias()),
+                     weight_leaf = set_requires_grad(weight.to(device).alias());
+        if (leaves.history.defined()) leaves.history = set_requires_grad(leaves.history.alias());
+        backward(short_conv(x_leaf, weight_leaf, leaves), g.to(device));
+        CHECK(dot(gradient(x_leaf).to(kCpu), dx) ==
+              doctest::Approx(dot(h, convolve_slowly(dx, weight, no_history))).epsilon(1e-10));
+        CHECK(dot(gradient(weight_leaf).to(kCpu), dweight) ==
+              doctest::Approx(dot(h, convolve_slowly(x, dweight, linear))).epsilon(1e-10));
+        if (!leaves.history.defined()) continue;
+        linear.history = normal(options.history.shape(), 6);
+        CHECK(
+            dot(gradient(leaves.history).to(kCpu), linear.history) ==
+            doctest::Approx(dot(h, convolve_slowly(Tensor::zeros(x.shape(), DType::float64), weight, linear)))
+                .epsilon(1e-10));
       }
 }
 
@@ -168,7 +211,7 @@ TEST_CASE("short_conv_step equals short_conv and allocates nothing") {
   const NoGradScope no_grad;
   for (const Device device : list_devices())
     for (const DType dtype : {DType::float32, DType::float64})
-      for (const int64_t kernel : {1, 3, 4}) {
+      for (const int64_t kernel : {1, 3, 4, 32}) {
         constexpr int64_t kTokens = 100, kChannels = 37;
         const Tensor x = normal({2, kTokens, kChannels}, 1, dtype).to(device),
                      weight = normal({kChannels, kernel}, 2, dtype).to(device);
@@ -244,7 +287,7 @@ TEST_CASE("errors about arguments of short_conv contain the mismatched shapes") 
                        ShapeError);
   CHECK_THROWS_AS(short_conv(normal({5, 3}), weight), ShapeError);
   CHECK_THROWS_AS(short_conv(x, weight.to(DType::float32)), ShapeError);
-  CHECK_THROWS_WITH(short_conv(x, normal({3, 17})), "short_conv: the kernel must have 1 to 16 taps, not 17");
+  CHECK_THROWS_WITH(short_conv(x, normal({3, 33})), "short_conv: the kernel must have 1 to 32 taps, not 33");
   CHECK_THROWS_WITH(short_conv(x, weight, {.lookahead = 4}), "short_conv: the lookahead 4 is not in [0, 4)");
   CHECK_THROWS_WITH(short_conv(x, weight, {.lookahead = 1, .history = normal({2, 3, 3})}),
                     "short_conv: a history requires a lookahead of 0, not 1");

@@ -118,7 +118,7 @@ GatedLinearOptions read_gated_linear_options(const OptionValues& values, bool de
 }
 
 std::vector<OptionSpec> list_gated_linear_options(bool delta) {
-  constexpr double kMaxRank = 1 << 16, kMaxKernel = 16;
+  constexpr double kMaxRank = 1 << 16;
   std::vector<std::string> presets;
   for (const GatedPreset& preset : list_presets(delta)) presets.emplace_back(preset.name);
   const auto text = [](const char* name, const char* help, const std::vector<std::string>& choices) {
@@ -145,7 +145,7 @@ std::vector<OptionSpec> list_gated_linear_options(bool delta) {
       number("conv",
              "tokens that the convolution of queries, keys and values reads; 0: no convolution; -1: of "
              "the preset",
-             kMaxKernel),
+             double{kMaxShortConvKernel}),
       text("activation", "activation of queries, keys and values", {"none", "silu"}),
       text("qk_norm", "norm of queries and keys", {"none", "l2"}),
       text("output_gate", "activation of a gate of the results, from the input; none: no gate",
