@@ -82,10 +82,12 @@ std::vector<std::pair<std::string, std::string>> find_option_problems(const Reca
   };
   const int64_t max_length = options.sequences.max_length, test_length = options.sequences.test_length;
   check_split("max_length", max_length, "pairs", options.pairs);
-  if (test_length > 0 || options.test_pairs != 0)
+  if (options.test_pairs != 0)
     check_split(test_length > 0 ? "test_length" : "max_length", test_length > 0 ? test_length : max_length,
-                options.test_pairs != 0 ? "test_pairs" : "pairs",
-                options.test_pairs != 0 ? options.test_pairs : options.pairs);
+                "test_pairs", options.test_pairs);
+  else if (test_length > 0 && problems.empty() && (test_length % 2 != 0 || test_length < 4 * options.pairs))
+    problems.emplace_back("test_length", concat_text("expected an even number of at least 4 * pairs = ",
+                                                     4 * options.pairs, ", got ", test_length));
   if (options.min_pairs < 0 || options.min_pairs > options.pairs)
     problems.emplace_back("min_pairs",
                           concat_text("expected 0 to pairs = ", options.pairs, ", got ", options.min_pairs));

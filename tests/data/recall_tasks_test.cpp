@@ -219,7 +219,7 @@ TEST_CASE("impossible options of recall tasks are named") {
   CHECK(problems_of("mqar", {{"max_length", int64_t{129}}}) ==
         "max_length: keys have even positions, expected an even number, got 129\n");
   CHECK(problems_of("mqar", {{"test_length", int64_t{16}}}) ==
-        "pairs: each pair and each query takes two positions, expected 1 to 4 pairs for 16 tokens, got 8\n");
+        "test_length: expected an even number of at least 4 * pairs = 32, got 16\n");
   CHECK(problems_of("mqar", {{"test_length", int64_t{64}}, {"test_pairs", int64_t{17}}}) ==
         "test_pairs: each pair and each query takes two positions, expected 1 to 16 pairs for 64 tokens, got "
         "17\n");
