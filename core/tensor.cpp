@@ -39,8 +39,8 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   return make(new Storage(shape.numel() * size_of(dtype), device), shape, shape.contiguous_strides(), dtype);
 }
 
-Tensor Tensor::borrow(void* data, const Shape& shape, const Shape& strides, DType dtype) {
-  return make(new Storage(data, shape.numel() * size_of(dtype), kCpu), shape, strides, dtype);
+Tensor Tensor::borrow(void* data, const Shape& shape, const Shape& strides, DType dtype, Device device) {
+  return make(new Storage(data, shape.numel() * size_of(dtype), device), shape, strides, dtype);
 }
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {

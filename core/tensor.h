@@ -99,9 +99,10 @@ class Tensor {
   static Tensor zeros_like(const Tensor& other) {
     return zeros(other.shape(), other.dtype(), other.device());
   }
-  // Returns a CPU tensor over an array of the caller, which must outlive all tensors that share its storage.
-  // `data` points to the first element. The bounds are not checked.
-  static Tensor borrow(void* data, const Shape& shape, const Shape& strides, DType dtype);
+  // Returns a tensor over an array of the caller in the memory of `device`. The array must outlive all
+  // tensors that share its storage. `data` points to the first element. The bounds are not checked.
+  static Tensor borrow(void* data, const Shape& shape, const Shape& strides, DType dtype,
+                       Device device = kCpu);
   // Returns a CPU tensor with a copy of the values.
   template <class T>
   static Tensor from_vector(const std::vector<T>& values, const Shape& shape);

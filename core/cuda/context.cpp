@@ -52,9 +52,10 @@ Context* make_context(int index) {
   return new Context{index, stream, blas, blas_lt, workspace, static_cast<unsigned*>(arrival_counters)};
 }
 
+constinit thread_local Context* active = nullptr;  // context of CUDA's current device, if it is known
+
 Context& mutable_context() {
   static auto& contexts = *new PerDevice<Context>;
-  static thread_local Context* active = nullptr;
   if (current_device.is_cpu())
     throw DeviceError("code of the CUDA backend was called outside of run_on_device for a CUDA device");
   const int index = current_device.index;
@@ -69,6 +70,10 @@ Context& mutable_context() {
 
 const Context& get_context() {
   return mutable_context();
+}
+
+void forget_current_device() {
+  active = nullptr;
 }
 
 void check_not_capturing(const char* action) {

@@ -34,6 +34,10 @@ struct Context {
 // DeviceError if the device cannot be used, or if current_device is the CPU.
 const Context& get_context();
 
+// Makes the next get_context() of this thread call cudaSetDevice. Call this function if another library may
+// have changed CUDA's current device.
+void forget_current_device();
+
 // Throws CudaGraphError if a graph is being recorded on current_device. `action` says what the current op
 // does, for example "waits for the device". The message of the error contains `action`.
 void check_not_capturing(const char* action);

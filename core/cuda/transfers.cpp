@@ -65,6 +65,23 @@ void synchronize_stream(cudaStream_t stream) {
   check_status(cudaStreamSynchronize(stream));
 }
 
+// Work that is added to `later` after this call runs after the work that `earlier` has now.
+void order_streams(cudaStream_t earlier, cudaStream_t later) {
+  cudaEvent_t reached{};
+  check_status(cudaEventCreateWithFlags(&reached, cudaEventDisableTiming));
+  cudaError_t status = cudaEventRecord(reached, earlier);
+  if (status == cudaSuccess) status = cudaStreamWaitEvent(later, reached, 0);
+  cudaEventDestroy(reached);  // does not end the wait
+  check_status(status);
+}
+
+void check_not_recorded(cudaStream_t stream) {
+  cudaStreamCaptureStatus status{};
+  check_status(cudaStreamIsCapturing(stream, &status));
+  if (status != cudaStreamCaptureStatusNone)
+    throw CudaGraphError("the current stream records a CUDA graph, which cannot contain this operator");
+}
+
 }  // namespace
 
 void copy_to_device_async(void* to, const void* from, int64_t bytes) {
@@ -134,6 +151,32 @@ int64_t host_wait_count() {
 void synchronize(Device device) {
   const DeviceScope scope(device);
   synchronize_stream(get_context().stream);
+}
+
+ForeignStreamScope::KeepCurrentDevice::KeepCurrentDevice() {
+  check_status(cudaGetDevice(&previous));
+  forget_current_device();
+}
+ForeignStreamScope::KeepCurrentDevice::~KeepCurrentDevice() {
+  cudaSetDevice(previous);
+  forget_current_device();
+}
+
+ForeignStreamScope::ForeignStreamScope(Device device, void* stream) : device_(device), stream_(stream) {
+  check_not_recorded(static_cast<cudaStream_t>(stream));  // before get_context() allocates memory
+  const DeviceScope scope(device);
+  const cudaStream_t own = get_context().stream;
+  order_streams(static_cast<cudaStream_t>(stream), own);
+}
+
+ForeignStreamScope::~ForeignStreamScope() {
+  try {
+    const DeviceScope scope(device_);
+    order_streams(get_context().stream, static_cast<cudaStream_t>(stream_));
+  } catch (const std::exception&) {
+    // The device has failed. The next call of the other library reports the same error.
+    clear_error();
+  }
 }
 
 void fill_zero(void* data, int64_t bytes) {

@@ -1,5 +1,5 @@
-// Copies between host and device, synchronization with a device, and timing of device work. This header does
-// not include CUDA's headers.
+// Copies between host and device, synchronization with a device and with streams of other libraries, and
+// timing of device work. This header does not include CUDA's headers.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +54,34 @@ void synchronize(Device device);
 // Returns the number of times that this process has waited until a device finished all launched work. Tests
 // check that a training step does not wait.
 int64_t host_wait_count();
+
+// Orders work on `device` before and after the work in `stream`, a cudaStream_t of another library. Work that
+// is launched during the lifetime of the object runs after all work that `stream` had at the construction.
+// Work that is added to `stream` after the destruction runs after it. The host does not wait.
+//
+// Memory of the other library that is freed in the order of `stream` may therefore be used until the
+// destruction. The thread may have changed CUDA's current device before the construction, and has the same
+// current device after the destruction.
+//
+// The constructor throws DeviceError if the device cannot be used, and CudaGraphError if `stream` records a
+// CUDA graph, because replays would use memory that the caching allocator has given to other work.
+class ForeignStreamScope {
+ public:
+  ForeignStreamScope(Device device, void* stream);
+  ~ForeignStreamScope();
+  ForeignStreamScope(const ForeignStreamScope&) = delete;
+  ForeignStreamScope& operator=(const ForeignStreamScope&) = delete;
+
+ private:
+  struct KeepCurrentDevice {
+    KeepCurrentDevice();
+    ~KeepCurrentDevice();
+    int previous = 0;
+  };
+  KeepCurrentDevice keep_current_device_;
+  Device device_;
+  void* stream_;
+};
 
 // Sets `bytes` bytes of memory on current_device to 0, in stream order.
 void fill_zero(void* data, int64_t bytes);

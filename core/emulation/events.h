@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "core/emulation/runtime.h"
+#include "core/emulation/stream_waits.h"
 
 namespace tapeformer::cuda::emulation {
 // Sum of EmulatedAlgorithm::seconds over the products of this thread.
@@ -14,6 +15,7 @@ inline constinit thread_local double simulated_seconds = 0;
 struct EmulatedEvent {
   double simulated_seconds = 0;  // emulation::simulated_seconds when the event was recorded
   std::chrono::steady_clock::time_point time;
+  cudaStream_t stream{};  // in which the event was recorded
 };
 using cudaEvent_t = EmulatedEvent*;
 inline constexpr unsigned cudaEventDefault = 0, cudaEventDisableTiming = 2;
@@ -26,9 +28,14 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;
 }
-inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->stream = stream;
   event->time = std::chrono::steady_clock::now();
   event->simulated_seconds = tapeformer::cuda::emulation::simulated_seconds;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  tapeformer::cuda::emulation::stream_waits.push_back({event->stream, stream});
   return cudaSuccess;
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) {

@@ -54,6 +54,8 @@ Tensor prepare_key_lengths(const char* op, const Tensor& key_lengths, const Tens
   check(key_lengths.shape() == Shape{batch} && key_lengths.dtype() == DType::int64, op,
         "key_lengths must be int64 ", Shape{batch}, ", not ", name_of(key_lengths.dtype()), " ",
         key_lengths.shape());
+  check(key_lengths.device().is_cpu() || key_lengths.device() == keys.device(), op, "key_lengths are on ",
+        key_lengths.device().to_string(), ", expected cpu or ", keys.device().to_string());
   const Tensor lengths = key_lengths.clone();
   for (int64_t i = 0; i < batch && lengths.device().is_cpu(); ++i) {
     const int64_t length = lengths.data<int64_t>()[i];

@@ -37,7 +37,7 @@ void bind_passes(nb::module_& m, const char* forward_name, const char* backward_
         const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
         const Options options = read_options(arguments...);
         const AttentionResult result = read_new_result(out, statistics);
-        const ComputeScope compute(threads);
+        const ComputeScope compute(threads, tq);
         forward(tq, tk, tv, options, result);
       });
   add_function(m, backward_name,
@@ -49,7 +49,7 @@ void bind_passes(nb::module_& m, const char* forward_name, const char* backward_
                  const Tensor g = read_tensor(gradient, "gradient");
                  const Gradients gradients{read_new_tensor(gq, "gq"), read_new_tensor(gk, "gk"),
                                            read_new_tensor(gv, "gv")};
-                 const ComputeScope compute(threads);
+                 const ComputeScope compute(threads, tq);
                  backward(tq, tk, tv, options, result, g, gradients);
                });
 }
@@ -101,7 +101,7 @@ void lsh_forward(int threads, const LshSettings& settings, Object q, Object v, c
   const Tensor tq = read_tensor(q, "q"), tv = read_tensor(v, "v"), ids = read_new_tensor(buckets, "buckets");
   const LshOptions options = settings.read(lengths, causal, dropout, seed);
   const AttentionResult result = read_new_result(out, statistics);
-  const ComputeScope compute(threads);
+  const ComputeScope compute(threads, tq);
   ids.copy_from(compute_lsh_buckets(tq, options, RandomStream(seed, "hash")));
   lsh_attention_forward_into(tq, tv, ids, options, result);
 }
@@ -114,7 +114,7 @@ void lsh_backward(int threads, const LshSettings& settings, Object q, Object v, 
   const AttentionResult result = read_result(out, statistics);
   const Tensor g = read_tensor(gradient, "gradient");
   const Gradients gradients{read_new_tensor(gq, "gq"), read_new_tensor(gv, "gv")};
-  const ComputeScope compute(threads);
+  const ComputeScope compute(threads, tq);
   lsh_attention_backward_into(tq, tv, ids, options, result, g, gradients);
 }
 
@@ -141,7 +141,7 @@ void gated_forward(int threads, Object q, Object k, Object v, const OptionalObje
       GatedArguments{log_decay, erase, beta, initial_state, lengths, reverse}.read();
   const GatedAttentionResult result{read_new_tensor(out, "out"), read_new_tensor(final_state, "final_state"),
                                     read_tensor(written, "written")};
-  const ComputeScope compute(threads);
+  const ComputeScope compute(threads, tq);
   gated_linear_attention_forward_into(tq, tk, tv, options, result);
 }
 
@@ -157,14 +157,14 @@ void gated_backward(int threads, Object q, Object k, Object v, const OptionalObj
                gstate = read_tensor(state_gradient, "state_gradient");
   Gradients gradients;
   for (const Object target : targets) gradients.push_back(read_new_tensor(target, "gradient"));
-  const ComputeScope compute(threads);
+  const ComputeScope compute(threads, tq);
   gated_linear_attention_backward_into(tq, tk, tv, options, stored, g, gstate, gradients);
 }
 
 }  // namespace
 
 void bind_attention(nb::module_& m) {
-  m.def("register_torch_dtypes", &register_torch_dtypes);
+  m.def("register_torch", &register_torch);
   bind_passes(m, "softmax_forward", "softmax_backward", read_softmax_options, softmax_attention_forward_into,
               softmax_attention_backward_into);
   bind_passes(m, "linear_forward", "linear_backward", read_linear_options, linear_attention_forward_into,

@@ -43,6 +43,10 @@ NB_MODULE(_core, m) {
   bind_steps(m);
   bind_runs(m);
   bind_training(m);
+#ifdef TAPEFORMER_CUDA_EMULATED
+  bind_emulated_device(m);
+#endif
+  m.attr("has_cuda") = tapeformer::kHasCuda;
   m.attr("version") = TAPEFORMER_VERSION;
   m.def("set_log_level",
         [](int level) { tapeformer::set_log_level(static_cast<tapeformer::LogLevel>(level)); });

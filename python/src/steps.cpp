@@ -14,7 +14,7 @@ void linear_step(int threads, Object q, Object k, Object v, Object kv, Object ke
   const LinearAttentionState state{read_tensor(kv, "kv"), read_tensor(key_sum, "key_sum")};
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v"),
                result = read_new_tensor(out, "out");
-  const ComputeScope compute(threads);
+  const ComputeScope compute(threads, tq);
   linear_attention_step(tq, tk, tv, state, result,
                         {.feature_map = static_cast<FeatureMap>(feature_map), .eps = eps});
 }
@@ -26,7 +26,7 @@ int64_t softmax_step(int threads, Object q, Object k, Object v, Object keys, Obj
   cache.pattern.window = {.block_size = 1, .before = before, .after = KeyWindow::kUnlimited};
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v"),
                result = read_new_tensor(out, "out");
-  const ComputeScope compute(threads);
+  const ComputeScope compute(threads, tq);
   softmax_attention_step(tq, tk, tv, cache, result, scale);
   return cache.length;
 }
@@ -37,7 +37,7 @@ void gated_step(int threads, Object q, Object k, Object v, const OptionalObject&
                                   read_tensor(beta, "beta")};
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v"),
                s = read_tensor(state, "state"), result = read_new_tensor(out, "out");
-  const ComputeScope compute(threads);
+  const ComputeScope compute(threads, tq);
   gated_linear_attention_step(tq, tk, tv, options, s, result);
 }
 

@@ -9,6 +9,7 @@
 #include <new>
 #include <string>
 
+#include "core/cuda/transfers.h"
 #include "core/threads/openmp_loops.h"
 #include "core/threads/threads.h"
 
@@ -26,6 +27,7 @@ constexpr std::array<std::pair<const char*, DType>, 5> kDTypes{{{"float32", DTyp
                                                                 {"int64", DType::int64},
                                                                 {"int32", DType::int32}}};
 std::array<TorchDType, kDTypes.size()> torch_dtypes;
+PyObject* get_torch_stream = nullptr;
 
 std::atomic<bool> is_forked = false;
 
@@ -41,6 +43,8 @@ struct AttributeNames {
   PyObject* const shape = PyUnicode_InternFromString("shape");
   PyObject* const dtype = PyUnicode_InternFromString("dtype");
   PyObject* const is_cpu = PyUnicode_InternFromString("is_cpu");
+  PyObject* const is_cuda = PyUnicode_InternFromString("is_cuda");
+  PyObject* const get_device = PyUnicode_InternFromString("get_device");
   PyObject* const untyped_storage = PyUnicode_InternFromString("untyped_storage");
   PyObject* const nbytes = PyUnicode_InternFromString("nbytes");
   PyObject* const storage_offset = PyUnicode_InternFromString("storage_offset");
@@ -92,6 +96,35 @@ int64_t call_integer(nb::handle x, PyObject* name) {
   return value;
 }
 
+// Returns the device of a tensor x that is not on the CPU.
+Device read_cuda_device(nb::handle x, const char* name) {
+  const std::string place = nb::str(nb::getattr(x, "device")).c_str();
+  check(get_attribute(x, names().is_cuda).ptr() == Py_True, name,
+        "expected a tensor on the CPU or on a CUDA device, not on ", place);
+  check(kHasCuda, name, "the tensor is on ", place,
+        ", and this build of tapeformer has no CUDA backend; build it with -DTAPEFORMER_CUDA=ON, or move the "
+        "tensors to the CPU");
+  return {DeviceType::cuda, static_cast<int>(call_integer(x, names().get_device))};
+}
+
+void check_device_memory([[maybe_unused]] const void* data, [[maybe_unused]] const char* name) {
+#ifdef TAPEFORMER_CUDA_EMULATED
+  check(
+      is_emulated_memory(data), name,
+      "the tensor is on a CUDA device, and this build of tapeformer only emulates CUDA for its tests; build "
+      "it with -DTAPEFORMER_CUDA=ON, or move the tensors to the CPU");
+#endif
+}
+
+// Returns the current stream of PyTorch for `device`. Null is the default stream.
+void* read_torch_stream(Device device) {
+  if (device.is_cpu()) return nullptr;
+  const nb::object stream = nb::handle(get_torch_stream)(device.index);
+  void* const address = PyLong_AsVoidPtr(stream.ptr());
+  if (!address && PyErr_Occurred()) throw nb::python_error();
+  return address;
+}
+
 // Throws ShapeError if elements are not in the storage. Storages shrink by resize_().
 void check_bounds(nb::handle x, const Tensor& tensor, const char* name) {
   if (tensor.numel() == 0) return;
@@ -115,7 +148,8 @@ void throw_pending_signal_sometimes() {
 
 }  // namespace
 
-void register_torch_dtypes(nb::dict dtypes) {
+void register_torch(nb::dict dtypes, nb::callable get_stream) {
+  get_torch_stream = get_stream.release().ptr();
   for (size_t i = 0; i < kDTypes.size(); ++i) {
     nb::object object = dtypes[kDTypes[i].first];
     torch_dtypes[i] = {object.release().ptr(), kDTypes[i].second};
@@ -139,13 +173,14 @@ Tensor read_new_tensor(nb::handle x, const char* name) {
   }
   const bool is_on_cpu = nb::steal(is_cpu).ptr() == Py_True;
   const DType dtype = read_dtype(x, name);
-  check(is_on_cpu, name, "expected a tensor on the CPU, not on ", nb::str(nb::getattr(x, "device")).c_str());
+  const Device device = is_on_cpu ? kCpu : read_cuda_device(x, name);
   const Shape shape = read_sizes(get_attribute(x, names().shape), name);
   const Shape strides = read_sizes(call_method(x, names().stride), name);
   void* const data = PyLong_AsVoidPtr(call_method(x, names().data_ptr).ptr());
   if (!data && PyErr_Occurred()) throw nb::python_error();
   check(data || shape.numel() == 0, name, "the tensor has no memory");
-  return Tensor::borrow(data, shape, strides, dtype);
+  if (!is_on_cpu && data) check_device_memory(data, name);
+  return Tensor::borrow(data, shape, strides, dtype, device);
 }
 
 void throw_pending_signal() {
@@ -153,7 +188,10 @@ void throw_pending_signal() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-ComputeScope::ComputeScope(int count) : interruption_(throw_pending_signal_sometimes) {
+ComputeScope::ComputeScope(int count, const Tensor& input)
+    : device_(input.defined() ? input.device() : kCpu),
+      torch_stream_(read_torch_stream(device_)),
+      interruption_(throw_pending_signal_sometimes) {
   static const bool registered = [] {
     pthread_atfork(nullptr, nullptr, [] {
       is_forked = true;
@@ -163,6 +201,8 @@ ComputeScope::ComputeScope(int count) : interruption_(throw_pending_signal_somet
   }();
   static_cast<void>(registered);
   lock_ = std::unique_lock(get_compute_mutex());
+  if constexpr (kHasCuda)
+    if (!device_.is_cpu()) stream_order_ = std::make_shared<cuda::ForeignStreamScope>(device_, torch_stream_);
   openmp_threads_ = omp_get_max_threads();
   const int allowed = is_forked ? 1 : count;
   if (allowed > 0 && get_thread_count() != allowed) set_thread_count(allowed);

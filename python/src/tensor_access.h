@@ -5,6 +5,7 @@
 #include <nanobind/stl/optional.h>
 
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <type_traits>
@@ -17,13 +18,15 @@ namespace tapeformer::python {
 
 namespace nb = nanobind;
 
-// Registers the objects torch.float32, torch.float64, … by which read_tensor() recognises dtypes.
-void register_torch_dtypes(nb::dict dtypes);
+// Registers the objects torch.float32, torch.float64, … by which read_tensor() recognises dtypes, and a
+// function that returns the address of the current CUDA stream of PyTorch for the index of a device.
+void register_torch(nb::dict dtypes, nb::callable get_stream);
 
 // Returns a tensor over the memory of the torch tensor x, which must outlive it, or an undefined tensor if x
-// is None. Throws nb::type_error if x is no tensor or has another dtype, and ValueError if x is not on the
-// CPU, or if its elements are not in its storage. `name` is the name of the argument in error messages.
-// read_new_tensor() is for tensors that the caller has just allocated, and does not check the storage.
+// is None. Throws nb::type_error if x is no tensor or has another dtype, and ValueError if x is neither on
+// the CPU nor on a CUDA device of this build, or if its elements are not in its storage. `name` is the name
+// of the argument in error messages. read_new_tensor() is for tensors that the caller has just allocated, and
+// does not check the storage.
 Tensor read_tensor(nb::handle x, const char* name);
 Tensor read_new_tensor(nb::handle x, const char* name);
 using OptionalObject = std::optional<nb::object>;
@@ -53,24 +56,33 @@ void add_function(nb::module_& m, const char* name, Function function) {
 // threads belongs to the process. Ops run with `count` threads of OpenMP, which PyTorch uses, too, or with
 // the current number of own threads if it is 0. In a process that was forked, the number is always 1, because
 // the threads of the parent do not exist in the child. Models throw the exception of a signal of Python, such
-// as KeyboardInterrupt.
+// as KeyboardInterrupt. If `input` is on a CUDA device, the ops run after the work in the current stream of
+// PyTorch for the device, and later work in this stream after them.
 class ComputeScope {
  public:
-  explicit ComputeScope(int count = 0);
+  explicit ComputeScope(int count = 0, const Tensor& input = {});
   ~ComputeScope();
   ComputeScope(const ComputeScope&) = delete;
   ComputeScope& operator=(const ComputeScope&) = delete;
 
  private:
+  Device device_;
+  void* torch_stream_;  // null for the CPU, and for the default stream of a CUDA device
   GilRelease release_;  // before the lock, so that the holder of the lock can take the GIL
   std::unique_lock<std::recursive_mutex> lock_;
   InterruptionScope interruption_;
   int openmp_threads_;  // of PyTorch, which tapeformer changes, too
   bool used_openmp_;
+  std::shared_ptr<void> stream_order_;  // a cuda::ForeignStreamScope, which builds without CUDA lack
 };
 
 // Throws the exception of a pending signal.
 void throw_pending_signal();
+
+// Functions for the tests, in builds that emulate CUDA (emulated_device.cpp). is_emulated_memory() returns
+// whether `data` is in the memory of the emulated device.
+bool is_emulated_memory(const void* data);
+void bind_emulated_device(nb::module_& m);
 
 void bind_attention(nb::module_& m);
 void bind_steps(nb::module_& m);

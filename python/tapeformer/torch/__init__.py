@@ -1,9 +1,10 @@
-"""Attention for PyTorch on the CPU.
+"""Attention for PyTorch on the CPU and on CUDA devices.
 
 The functions take tensors (batch, length, heads, dim) of float32, float64 or bfloat16 without copying them, and
-are differentiable. They run in parallel on torch.get_num_threads() threads without the GIL. torch.compile
-treats them as opaque operators. With torch.autocast("cpu", torch.bfloat16), float32 queries, keys and values
-are cast to bfloat16; decays and states stay float32. Wrong shapes raise ValueError, and wrong dtypes TypeError.
+are differentiable. They run in parallel on torch.get_num_threads() threads without the GIL. In a build with
+CUDA, they take CUDA tensors, too, and run in the order of the current stream of PyTorch. torch.compile treats
+them as opaque operators. With torch.autocast to bfloat16, float32 queries, keys and values are cast to bfloat16;
+decays and states stay float32. Wrong shapes and devices raise ValueError, and wrong dtypes TypeError.
 """
 
 from ._functions import (

@@ -227,8 +227,9 @@ def _prepare(op, *tensors):
         if x is not None and x.dim() != 4:
             shapes = ", ".join(str(tuple(x.shape)) for x in tensors if x is not None)
             raise ValueError(f"{op}: expected tensors (batch, length, heads, dim), not {shapes}")
-    if torch.is_autocast_enabled("cpu"):
-        dtype = torch.get_autocast_dtype("cpu")
+    device = "cuda" if tensors[0].is_cuda else "cpu"
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
         if dtype == torch.bfloat16:
             return [x.to(dtype) if x is not None and x.dtype == torch.float32 else x for x in tensors]
     return tensors

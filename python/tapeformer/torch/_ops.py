@@ -16,9 +16,13 @@ from torch.compiler import is_compiling
 
 from .. import _core
 
-_core.register_torch_dtypes(
-    {name: getattr(torch, name) for name in ("float32", "float64", "bfloat16", "int64", "int32")}
+_core.register_torch(
+    {name: getattr(torch, name) for name in ("float32", "float64", "bfloat16", "int64", "int32")},
+    lambda index: torch.cuda.current_stream(index).cuda_stream,
 )
+
+# Keeps the operators out of the CUDA graphs of torch.compile, in versions of PyTorch that have the tag.
+_TAGS = {"tags": [torch.Tag.cudagraph_unsafe]} if hasattr(torch.Tag, "cudagraph_unsafe") else {}
 
 UNLIMITED = 1 << 40  # a window without a limit
 
@@ -98,7 +102,8 @@ class Operator:
 
     def _register(self, name, fake):
         operator, count = self, self.tensor_count
-        custom = torch.library.custom_op(f"tapeformer::{name}", self.forward, mutates_args=())
+        # Without device_types, the functions are called for tensors of all devices.
+        custom = torch.library.custom_op(f"tapeformer::{name}", self.forward, mutates_args=(), **_TAGS)
         custom.register_fake(fake)
 
         # An operator of torch.library cannot return None, so it returns an empty tensor instead.
@@ -108,7 +113,7 @@ class Operator:
             results = operator.backward(gradients, tensors, outputs, _decode(constants))
             return [tensors[0].new_empty(0) if x is None else x for x in results]
 
-        backward = torch.library.custom_op(f"tapeformer::{name}_backward", run_backward, mutates_args=())
+        backward = torch.library.custom_op(f"tapeformer::{name}_backward", run_backward, mutates_args=(), **_TAGS)
 
         @backward.register_fake
         def _(gradients, tensors, outputs, constants):

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "core/allocator.h"
+#include "core/cuda/transfers.h"
 #include "tests/support/devices.h"
 #include "tests/support/random.h"
 
@@ -81,6 +82,22 @@ TEST_CASE("cuda: access to a tensor on another device than current_device is an 
         "tensor of shape (2, 3) is on cuda:0, but the op runs on cpu; copy it with to(device)", ShapeError);
     const DeviceScope scope(device);
     CHECK_THROWS_AS(Tensor::zeros({2}).data<float>(), ShapeError);
+  });
+}
+
+TEST_CASE("cuda: ops use borrowed memory of the device between the work of another stream") {
+  on_other_devices([](Device device) {
+    if constexpr (kHasCuda) {
+      const Tensor source = normal({4, 6}).to(DType::float32), owner = source.to(device);
+      const Tensor columns = Tensor::borrow(owner.raw_data(), {6, 4}, {1, 6}, DType::float32, device);
+      CHECK(columns.device() == device);
+      {
+        const cuda::ForeignStreamScope order(device, nullptr);  // the default stream
+        columns.add_scaled(columns.clone());
+      }
+      source.add_scaled(source.clone());
+      CHECK(owner.to_vector() == source.to_vector());
+    }
   });
 }
 

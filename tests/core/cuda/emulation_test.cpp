@@ -9,6 +9,9 @@
 #include "core/cuda/graph.h"
 #include "core/cuda/kernel.h"
 #include "core/cuda/matrix_product.h"
+#include "core/cuda/transfers.h"
+#include "core/emulation/stream_waits.h"
+#include "core/tensor.h"
 
 using namespace tapeformer;
 using namespace tapeformer::cuda;
@@ -299,4 +302,30 @@ TEST_CASE(
         }
   CHECK_THROWS_WITH_AS(launch(copy_to_odd_address, {dim3(1), dim3(1), 64}, &x[0].values[0]),
                        doctest::Contains("multiples of 16"), std::logic_error);
+}
+
+TEST_CASE("emulation: a foreign stream waits for work that waits for the foreign stream") {
+  auto* const stream = reinterpret_cast<void*>(uintptr_t{0x70});
+  auto& waits = emulation::stream_waits;
+  waits.clear();
+  {
+    const ForeignStreamScope order(kDevice, stream);
+    REQUIRE(waits.size() == 1);
+    Tensor::full({3}, 2, DType::float32, kDevice).fill(1);
+  }
+  REQUIRE(waits.size() == 2);
+  CHECK(waits[0].earlier == stream);
+  CHECK(waits[1].later == stream);
+  CHECK(waits[0].later == waits[1].earlier);
+  CHECK(waits[0].later != stream);
+
+  cudaGraph_t graph{};
+  REQUIRE(cudaStreamBeginCapture({}, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  CHECK_THROWS_WITH_AS(ForeignStreamScope(kDevice, stream), doctest::Contains("records a CUDA graph"),
+                       CudaGraphError);
+  REQUIRE(cudaStreamEndCapture({}, &graph) == cudaSuccess);
+  CHECK(graph->work.empty());
+  cudaGraphDestroy(graph);
+  CHECK_THROWS_AS(ForeignStreamScope({DeviceType::cuda, 1}, stream), DeviceError);
+  CHECK(waits.size() == 2);
 }
