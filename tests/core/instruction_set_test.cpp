@@ -23,15 +23,6 @@ std::string missing_text(ExtensionSet needed, ExtensionSet present, size_t size 
   return text.substr(0, std::strlen(text.c_str()));
 }
 
-// Returns the value of `key` for the first processor in /proc/cpuinfo, with a blank before and after the
-// value. Returns "" if /proc/cpuinfo does not contain the key.
-std::string read_processor_info(const std::string& key) {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with(key)) return line.substr(line.find(':') + 1) + " ";
-  return "";
-}
-
 }  // namespace
 
 TEST_CASE("find_highest_level() returns a level only if the set contains all extensions of the level") {
@@ -59,6 +50,19 @@ TEST_CASE(
 }
 
 #ifdef __x86_64__
+namespace {
+
+// Returns the value of `key` for the first processor in /proc/cpuinfo, with a blank before and after the
+// value. Returns "" if /proc/cpuinfo does not contain the key.
+std::string read_processor_info(const std::string& key) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(key)) return line.substr(line.find(':') + 1) + " ";
+  return "";
+}
+
+}  // namespace
+
 TEST_CASE("detect_processor_extensions() agrees with /proc/cpuinfo") {
   const std::string flags = read_processor_info("flags");
   if (flags.empty()) {
