@@ -1,5 +1,6 @@
 # Writes HEADER with the constant kCommit: the commit of the repository SOURCE, "…-dirty" if its files differ from the
 # commit, or "unknown" without a repository. Does not touch a header that is up to date.
+cmake_minimum_required(VERSION 3.24)
 find_package(Git QUIET)
 set(commit unknown)
 if(GIT_FOUND)
