@@ -3,6 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <csignal>
+
 #include "python/src/arrays.h"
 #include "python/src/tensor_access.h"
 #include "train/config/config.h"
@@ -49,6 +51,7 @@ nb::dict train(const Config& config, const std::string& run_dir, const std::stri
                            : "; choose another run_dir"));
   }
   if (result.stop_signal != 0) {
+    raise(result.stop_signal);  // has the effect that it would have had without the training
     throw_pending_signal();
     PyErr_SetNone(PyExc_KeyboardInterrupt);
     throw nb::python_error();

@@ -292,6 +292,27 @@ def test_a_second_control_c_ends_the_training_but_not_the_interpreter(tmp_path):
     assert ended.stdout == "6\n", ended.stderr
 
 
+@pytest.mark.parametrize("has_handler", [False, True])
+def test_sigterm_has_its_effect_after_a_checkpoint(has_handler, tmp_path):
+    code = f"""if True:
+        import os, signal, tapeformer
+
+        def stop(*_):
+            raise SystemExit("stopped")
+
+        if {has_handler}:
+            signal.signal(signal.SIGTERM, stop)
+        tapeformer.train(
+            {str(CONFIGS / "copy/linear.toml")!r}, run_dir="run", set={ {**SMALL, "data.max_length": 12} },
+            on_metrics=lambda record: os.kill(os.getpid(), signal.SIGTERM),
+        )
+        """
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == (1 if has_handler else -signal.SIGTERM), ended.stderr
+    assert ended.stderr.endswith("stopped\n") == has_handler
+    assert list((tmp_path / "run/checkpoints").glob("step-*"))
+
+
 LONG_CALLS = {
     "generate": ("text_run", lambda model: model.generate("to be", 10_000_000)),
     "score": ("text_run", lambda model: model.score(["to be or not " * 500_000])),
