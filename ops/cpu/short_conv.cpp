@@ -250,21 +250,25 @@ void short_conv_forward(Backend, const ShortConvInputs<T>& in, T* y) {
   const int64_t width = round_up_to_vector<T>(in.channels);
   const Scratch<Compute<T>> weight(in.kernel * width);
   transpose_weight(in.weight, in.channels, in.kernel, width, weight.data());
-  parallel_for(in.batch * in.length, choose_grain(in.channels), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin, tokens; row < end; row += tokens) {
-      const int64_t example = row / in.length, token = row % in.length, valid = in.get_valid_tokens(example);
-      T* const out = y + row * in.channels;
-      tokens = 1;
-      if (token >= valid) {
-        std::fill_n(out, in.channels, T{});
-        continue;
+  // Tiles begin at multiples of their size and not where the range of a thread begins: compilers may round
+  // the sums of a tile and of a single token differently.
+  const int64_t tiles = (in.length + kTile - 1) / kTile;
+  parallel_for(in.batch * tiles, choose_grain(kTile * in.channels), [&](int64_t begin, int64_t end) {
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const int64_t example = tile / tiles, first = tile % tiles * kTile;
+      const int64_t last = std::min(first + kTile, in.length);
+      const int64_t valid = std::min(in.get_valid_tokens(example), last);
+      const auto get_out = [&](int64_t token) { return y + (example * in.length + token) * in.channels; };
+      int64_t token = first;
+      while (token < valid) {
+        const TapRows<T> taps = find_input_rows(in, example, token, valid - token);
+        dispatch_taps(taps, [&]<int kTaps, int kTokens>(std::integral_constant<int, kTaps>,
+                                                        std::integral_constant<int, kTokens>) {
+          compute_results<kTaps, kTokens>(in, taps, weight.data(), width, get_out(token));
+          token += kTokens;
+        });
       }
-      const TapRows<T> taps = find_input_rows(in, example, token, std::min(valid - token, end - row));
-      dispatch_taps(taps, [&]<int kTaps, int kTokens>(std::integral_constant<int, kTaps>,
-                                                      std::integral_constant<int, kTokens>) {
-        compute_results<kTaps, kTokens>(in, taps, weight.data(), width, out);
-        tokens = kTokens;
-      });
+      std::fill(get_out(token), get_out(last), T{});
     }
   });
 }
