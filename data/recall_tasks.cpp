@@ -85,7 +85,7 @@ std::vector<std::pair<std::string, std::string>> find_option_problems(const Reca
   if (options.test_pairs != 0)
     check_split(test_length > 0 ? "test_length" : "max_length", test_length > 0 ? test_length : max_length,
                 "test_pairs", options.test_pairs);
-  else if (test_length > 0 && problems.empty() && (test_length % 2 != 0 || test_length < 4 * options.pairs))
+  else if (test_length > 0 && options.pairs >= 1 && (test_length % 2 != 0 || test_length < 4 * options.pairs))
     problems.emplace_back("test_length", concat_text("expected an even number of at least 4 * pairs = ",
                                                      4 * options.pairs, ", got ", test_length));
   if (options.min_pairs < 0 || options.min_pairs > options.pairs)

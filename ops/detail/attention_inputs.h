@@ -18,9 +18,8 @@ void check_attention_step(const char* op, const Tensor& q, const Tensor& k, cons
                           const Tensor& out, bool allow_bfloat16_out = false);
 // Returns key_lengths as a contiguous int64 tensor (batch,) on the device of the keys, or an undefined tensor
 // if key_lengths is undefined. key_lengths must be on the CPU or on the device of the keys. Values on the CPU
-// must be in [0, key_length]. Values on a CUDA device are not
-// checked, because reading the values would require synchronisation; kernels clamp values that are out of
-// range.
+// must be in [0, key_length]. Values on a CUDA device are not checked, because reading the values would
+// require synchronisation; kernels clamp values that are out of range.
 Tensor prepare_key_lengths(const char* op, const Tensor& key_lengths, const Tensor& keys);
 
 // Returns x if its last dimension is contiguous, otherwise a contiguous copy of x. The copy is recorded on

@@ -6,10 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include <string_view>
 
-#include "core/base/errors.h"
 #include "core/system/files.h"
+#include "core/threads/affinity.h"
 #include "tests/support/temp_dir.h"
 
 using namespace tapeformer;
@@ -50,12 +50,16 @@ TEST_CASE("a child process writes its processors" * doctest::skip()) {
 TEST_CASE("a child process of a program with bound threads may use all processors") {
   const TempDir dir;
   const File out((dir / "out").string(), O_WRONLY | O_CREAT), err((dir / "err").string(), O_WRONLY | O_CREAT);
+  std::vector<std::string> environment = {"OMP_PROC_BIND=true"};
+  for (char** entry = environ; *entry; ++entry)
+    if (!std::string_view(*entry).starts_with("OMP_")) environment.emplace_back(*entry);
   ChildProcess bound({.program = "/proc/self/exe",
                       .arguments = {"test", "--no-skip", "--test-case=a child process writes its processors"},
-                      .environment = {"OMP_PROC_BIND=true", concat_text("PATH=", std::getenv("PATH"))},
+                      .environment = environment,
                       .output_descriptor = out.descriptor(),
                       .error_descriptor = err.descriptor()});
   CHECK(wait_for(bound) == 0);
+  const UnboundScope all_processors;
   cpu_set_t set;
   REQUIRE(sched_getaffinity(0, sizeof set, &set) == 0);
   CHECK(test::read_file(dir / "err") == std::to_string(CPU_COUNT(&set)) + "\n");
