@@ -128,8 +128,8 @@ void check_gate(const char* op, const char* name, const Tensor& gate, const Shap
 
 void check_erase(const char* op, const Tensor& erase, const Tensor& k) {
   check(erase.shape() == k.shape() && erase.dtype() == k.dtype() && erase.device() == k.device(), op,
-        "the erase keys are ", name_of(erase.dtype()), " ", erase.shape(), ", expected ", name_of(k.dtype()),
-        " ", k.shape(), " like k");
+        "the erase keys are ", name_of(erase.dtype()), " ", erase.shape(), " on ", erase.device().to_string(),
+        ", expected ", name_of(k.dtype()), " ", k.shape(), " on ", k.device().to_string(), " like k");
 }
 
 GatedInputs prepare_inputs(const Tensor& q, const Tensor& k, const Tensor& v,

@@ -158,11 +158,12 @@ ForeignStreamScope::KeepCurrentDevice::KeepCurrentDevice() {
   forget_current_device();
 }
 ForeignStreamScope::KeepCurrentDevice::~KeepCurrentDevice() {
-  cudaSetDevice(previous);
+  if (cudaSetDevice(previous) != cudaSuccess) clear_error();
   forget_current_device();
 }
 
 ForeignStreamScope::ForeignStreamScope(Device device, void* stream) : device_(device), stream_(stream) {
+  check_status(cudaSetDevice(device.index));              // of which a null stream is the default stream
   check_not_recorded(static_cast<cudaStream_t>(stream));  // before get_context() allocates memory
   const DeviceScope scope(device);
   const cudaStream_t own = get_context().stream;
@@ -174,8 +175,9 @@ ForeignStreamScope::~ForeignStreamScope() {
     const DeviceScope scope(device_);
     order_streams(get_context().stream, static_cast<cudaStream_t>(stream_));
   } catch (const std::exception&) {
-    // The device has failed. The next call of the other library reports the same error.
-    clear_error();
+    // If the device has failed, the next call of the other library reports the same error. Otherwise, the
+    // work must end before the other library continues.
+    if (cudaDeviceSynchronize() != cudaSuccess) clear_error();
   }
 }
 

@@ -9,6 +9,7 @@
 #include "python/src/tensor_access.h"
 #include "train/config/config.h"
 #include "train/loop/trainer.h"
+#include "train/signals.h"
 
 namespace tapeformer::python {
 namespace {
@@ -51,7 +52,8 @@ nb::dict train(const Config& config, const std::string& run_dir, const std::stri
                            : "; choose another run_dir"));
   }
   if (result.stop_signal != 0) {
-    raise(result.stop_signal);  // has the effect that it would have had without the training
+    // The signal has the effect that it would have had without the training, if this process received it.
+    if (has_received_signal(result.stop_signal)) raise(result.stop_signal);
     throw_pending_signal();
     PyErr_SetNone(PyExc_KeyboardInterrupt);
     throw nb::python_error();

@@ -184,3 +184,10 @@ def test_memory_is_not_copied():
     tt.linear_attention(q, q, q)
     grown = read_peak_mebibytes() - before
     assert 0.9 * mebibytes < grown < 1.7 * mebibytes  # the result and the statistics; a copy of an input is one more
+
+
+def test_random_seeds_do_not_depend_on_the_default_device():
+    q, k, v = (torch.randn(1, 8, 2, 8) for _ in range(3))
+    with torch.device("meta"):
+        assert tt.softmax_attention(q, k, v, dropout_p=0.1).device.type == "cpu"
+        assert tt.lsh_attention(q, v, seed=1).device.type == "cpu"

@@ -141,7 +141,7 @@ def lsh_attention(
     if seed is None:
         drawn = _draw_seed()
     else:
-        drawn = torch.tensor(seed, dtype=torch.int64)
+        drawn = torch.tensor(seed, dtype=torch.int64, device="cpu")
     return _ops.lsh(
         q, v, _prepare_lengths(lengths), drawn, bool(causal), float(dropout_p), preset, rounds or 0,
         chunk_length or 0, -1 if buckets is None else buckets,
@@ -218,7 +218,7 @@ def _attend(q, k, v, causal, lengths, scale, dropout_p, block, before, after):
 
 
 def _draw_seed() -> Tensor:
-    return torch.randint(1 << 62, (), dtype=torch.int64)
+    return torch.randint(1 << 62, (), dtype=torch.int64, device="cpu")
 
 
 def _prepare(op, *tensors):
