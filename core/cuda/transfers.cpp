@@ -163,8 +163,12 @@ ForeignStreamScope::KeepCurrentDevice::~KeepCurrentDevice() {
 }
 
 ForeignStreamScope::ForeignStreamScope(Device device, void* stream) : device_(device), stream_(stream) {
-  check_status(cudaSetDevice(device.index));              // of which a null stream is the default stream
-  check_not_recorded(static_cast<cudaStream_t>(stream));  // before get_context() allocates memory
+  // A null stream is the default stream of the current device. The check comes before get_context(), which
+  // allocates memory, and which throws if the device cannot be used.
+  if (cudaSetDevice(device.index) == cudaSuccess)
+    check_not_recorded(static_cast<cudaStream_t>(stream));
+  else
+    clear_error();
   const DeviceScope scope(device);
   const cudaStream_t own = get_context().stream;
   order_streams(static_cast<cudaStream_t>(stream), own);
