@@ -271,6 +271,8 @@ def test_results_do_not_depend_on_the_load_of_streams():
 @needs_device
 def test_the_current_device_of_pytorch_stays():
     last = torch.cuda.device_count() - 1
+    if last == 0:
+        pytest.skip("skipped: needs two CUDA devices")
     q = torch.randn(1, 8, 2, 8)
     with torch.cuda.device(0):
         found = tt.linear_attention(*[q.to(f"cuda:{last}")] * 3)
