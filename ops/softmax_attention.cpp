@@ -196,13 +196,18 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
                             const Tensor& out, double scale) {
   check_attention_step(kStep, q, k, v, out);
   const int64_t batch = q.size(0), heads = q.size(1), dim = q.size(2), value_dim = v.size(2);
+  check(q.dtype() != DType::bfloat16, kStep, "q, k and v must be float32 or float64, not bfloat16");
   const int64_t capacity = cache.keys.rank() == 4 ? cache.keys.size(1) : 0;
   check(cache.keys.shape() == Shape{batch, capacity, heads, dim} &&
             cache.values.shape() == Shape{batch, capacity, heads, value_dim} &&
-            cache.keys.dtype() == q.dtype() && cache.values.dtype() == q.dtype() &&
-            cache.keys.is_contiguous() && cache.values.is_contiguous(),
+            get_compute_dtype(cache.keys.dtype()) == q.dtype() &&
+            cache.values.dtype() == cache.keys.dtype() && cache.keys.is_contiguous() &&
+            cache.values.is_contiguous(),
         kStep, "cache ", name_of(cache.keys.dtype()), " ", cache.keys.shape(), " and ", cache.values.shape(),
         " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
+  for (const Tensor* x : {&cache.keys, &cache.values})
+    check(x->device() == q.device(), kStep, "the cache is on ", x->device().to_string(), ", and q is on ",
+          q.device().to_string());
   check(cache.length >= 0, kStep, "the length of the cache must not be negative, got ", cache.length);
   check(cache.length < capacity || capacity >= cache.pattern.max_causal_key_count(), kStep,
         "the cache is full: capacity ", capacity, ", length ", cache.length);
@@ -215,11 +220,12 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
   shape.dim = dim;
   shape.value_dim = value_dim;
   shape.scale = scale_or_default(scale, dim);
-  dispatch_float_or_double(kStep, q, [&]<class T>(auto backend) {
+  dispatch_floating(kStep, cache.keys, [&]<class Stored>(auto backend) {
+    using T = Compute<Stored>;
     shape.pattern = with_key_blocks(cache.pattern, cache.key_blocks, heads, q.device());
     softmax_attention_step(backend, shape, get_attention_rows<const T>(q), get_attention_rows<const T>(k),
-                           get_attention_rows<const T>(v), get_attention_rows<T>(cache.keys),
-                           get_attention_rows<T>(cache.values), capacity, get_attention_rows<T>(out));
+                           get_attention_rows<const T>(v), get_attention_rows<Stored>(cache.keys),
+                           get_attention_rows<Stored>(cache.values), capacity, get_attention_rows<T>(out));
   });
 }
 

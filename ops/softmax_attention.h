@@ -33,7 +33,8 @@ void softmax_attention_backward_into(const Tensor& q, const Tensor& k, const Ten
 double count_attended_pairs(const SoftmaxAttentionOptions& options, int64_t heads, int64_t length);
 
 // Keys and values of the previous tokens, in a ring buffer for `capacity` tokens. If the capacity is at least
-// pattern.max_causal_key_count(), the cache takes any number of tokens.
+// pattern.max_causal_key_count(), the cache takes any number of tokens. The dtype is that of the tokens, or
+// bfloat16 for float32 tokens, whose keys and values are then rounded.
 struct KeyValueCache {
   Tensor keys;    // (batch, capacity, heads, dim), contiguous
   Tensor values;  // (batch, capacity, heads, value_dim), contiguous

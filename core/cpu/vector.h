@@ -195,8 +195,9 @@ template <class T, class F>
   if (i < end) f(i, end - i);
 }
 
-template <class T>
-Compute<T> dot(const T* x, const T* y, int64_t count) {
+// T and U have the same compute type.
+template <class T, class U>
+Compute<T> dot(const T* x, const U* y, int64_t count) {
   Vector<Compute<T>> total{};
   for (; count >= kLanes<T>; count -= kLanes<T>, x += kLanes<T>, y += kLanes<T>) total += load(x) * load(y);
   if (count > 0) total += load_first(x, count) * load_first(y, count);

@@ -45,7 +45,8 @@ struct AttentionStateOptions {
   int64_t capacity;  // maximum number of tokens between resets
   DType dtype;
   Device device;
-  std::string name = {};  // full name of the layer, as in Attention::forward()
+  std::string name = {};        // full name of the layer, as in Attention::forward()
+  DType operand_dtype = dtype;  // of stored keys and values: `dtype`, or bfloat16 if the tokens are float32
 };
 
 // The keys and values of sources, such as encoded sentences, that later queries read.

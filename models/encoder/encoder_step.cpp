@@ -38,6 +38,7 @@ void RecurrentEncoder::allocate() {
   const auto buffer = [&](const Shape& s) { return Tensor::empty(s, like.dtype(), like.device()); };
   AttentionStateOptions shape{batch_,    o.heads,      o.head_dim,   o.head_dim,
                               capacity_, like.dtype(), like.device()};
+  shape.operand_dtype = get_operand_dtype(like);
   const Tensor projections = buffer({3 * batch_ * o.width()});
   for (Layer& layer : layers_) {
     shape.name = layer.weights.name();

@@ -16,15 +16,17 @@ namespace tapeformer::cpu {
 
 // An online softmax of one query at a time, for several heads of one sequence. The heads are processed
 // together, because the rows of all heads at one position are adjacent in memory.
-template <class T>
+// Stored is the type of the keys and values. Queries, weights and results have its compute type.
+template <class Stored>
 class QueryAttention {
  public:
+  using T = Compute<Stored>;
   static constexpr int64_t kMaxHeads = 8;
 
   // Attends with the heads [first, first + heads) of sequence `batch`. The key at position p is in row
   // p % capacity of `k` and `v`.
   QueryAttention(const SoftmaxAttentionShape& shape, int64_t batch, int64_t first, int64_t heads,
-                 AttentionRows<const T> k, AttentionRows<const T> v, int64_t capacity)
+                 AttentionRows<const Stored> k, AttentionRows<const Stored> v, int64_t capacity)
       : shape_(shape), batch_(batch), first_(first), heads_(heads), k_(k), v_(v), capacity_(capacity) {}
 
   // Computes row `row` of `out` from row `row` of `q`, for the keys that the query at position `query`
@@ -68,9 +70,11 @@ class QueryAttention {
       for (int64_t h = 0; h < heads_; ++h)
         add_scaled(scores_[h][j], v_.row(batch_, begin + j, first_ + h), out_row(h));
   }
-  void add_scaled(T factor, const T* x, T* y) const {
-#pragma omp simd
-    for (int64_t i = 0; i < shape_.value_dim; ++i) y[i] += factor * x[i];
+  void add_scaled(T factor, const Stored* x, T* y) const {
+    visit_vectors<T>(
+        0, shape_.value_dim, [&](int64_t i, int64_t count) __attribute__((always_inline)) {
+          store_first(y + i, load_first(y + i, count) + factor * load_first(x + i, count), count);
+        });
   }
   void multiply(T* y, T factor) const {
 #pragma omp simd
@@ -100,7 +104,7 @@ class QueryAttention {
 
   const SoftmaxAttentionShape& shape_;
   const int64_t batch_, first_, heads_;
-  const AttentionRows<const T> k_, v_;
+  const AttentionRows<const Stored> k_, v_;
   const int64_t capacity_;
   AttentionRows<const T> q_;
   AttentionRows<T> out_;

@@ -5,31 +5,33 @@
 
 namespace tapeformer::cpu {
 
-template <class T>
-void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRows<const T> q,
-                            AttentionRows<const T> key, AttentionRows<const T> value, AttentionRows<T> k,
-                            AttentionRows<T> v, int64_t capacity, AttentionRows<T> out) {
+template <class Stored>
+void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRows<const Compute<Stored>> q,
+                            AttentionRows<const Compute<Stored>> key,
+                            AttentionRows<const Compute<Stored>> value, AttentionRows<Stored> k,
+                            AttentionRows<Stored> v, int64_t capacity, AttentionRows<Compute<Stored>> out) {
   const int64_t query = s.key_length - 1, attended = s.key_length - s.pattern.window.begin(query),
                 last = query % capacity;
-  const AttentionRows<const T> keys{k.data, k.batch_stride, k.length_stride, k.head_stride},
+  const AttentionRows<const Stored> keys{k.data, k.batch_stride, k.length_stride, k.head_stride},
       values{v.data, v.batch_stride, v.length_stride, v.head_stride};
   const int64_t work = s.heads * attended * (s.dim + s.value_dim);
-  for_each_head_group<T>(s, work, [&](int64_t batch, int64_t first, int64_t heads) {
+  for_each_head_group<Stored>(s, work, [&](int64_t batch, int64_t first, int64_t heads) {
     for (int64_t head = first; head < first + heads; ++head) {
-      std::copy_n(key.row(batch, 0, head), s.dim, k.row(batch, last, head));
-      std::copy_n(value.row(batch, 0, head), s.value_dim, v.row(batch, last, head));
+      convert_elements(key.row(batch, 0, head), s.dim, k.row(batch, last, head));
+      convert_elements(value.row(batch, 0, head), s.value_dim, v.row(batch, last, head));
     }
-    QueryAttention<T>(s, batch, first, heads, keys, values, capacity)
+    QueryAttention<Stored>(s, batch, first, heads, keys, values, capacity)
         .attend({s.pattern.get_head_pattern(first), s.key_length, s.key_length, s.key_length, true}, query, q,
                 0, out);
   });
 }
 
-template <class T>
+template <class Stored>
 struct SoftmaxAttentionStepKernels {
-  inline static const FunctionInstances all{&softmax_attention_step<T>};
+  inline static const FunctionInstances all{&softmax_attention_step<Stored>};
 };
 template struct SoftmaxAttentionStepKernels<float>;
+template struct SoftmaxAttentionStepKernels<BFloat16>;
 template struct SoftmaxAttentionStepKernels<double>;
 
 }  // namespace tapeformer::cpu

@@ -15,11 +15,11 @@ constexpr int kStepKeys = 256;
 // Computes softmax_attention_step() for one head per thread block. Each warp first computes the scores of
 // some of the keys, one key at a time. Then the threads of the block form groups of `columns` threads, and
 // each group adds the weighted value of one key at a time to the result.
-template <class T>
+template <class Stored, class T = Compute<Stored>>
 __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, AttentionRows<const T> q,
                             AttentionRows<const T> new_key, AttentionRows<const T> new_value,
-                            AttentionRows<T> k, AttentionRows<T> v, int64_t capacity, int64_t columns,
-                            AttentionRows<T> out) {
+                            AttentionRows<Stored> k, AttentionRows<Stored> v, int64_t capacity,
+                            int64_t columns, AttentionRows<T> out) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
   __shared__ T weights[kStepKeys];
   T* const group_results = get_dynamic_shared_memory<T>();  // (groups, value_dim)
@@ -29,9 +29,9 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, At
   const T scale = static_cast<T>(s.scale);
   const int64_t length = last_position.current_step() + 1, slot = (length - 1) % capacity;
   for (int64_t d = thread; d < s.dim; d += kStepKeys)
-    k.row(example, slot, head)[d] = new_key.row(example, 0, head)[d];
+    k.row(example, slot, head)[d] = static_cast<Stored>(new_key.row(example, 0, head)[d]);
   for (int64_t m = thread; m < s.value_dim; m += kStepKeys)
-    v.row(example, slot, head)[m] = new_value.row(example, 0, head)[m];
+    v.row(example, slot, head)[m] = static_cast<Stored>(new_value.row(example, 0, head)[m]);
   __syncthreads();
   if (group < groups)
     for (int64_t m = thread % columns; m < s.value_dim; m += columns)
@@ -44,9 +44,9 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, At
     const int64_t begin = run.begin;
     count = run.end - begin < kStepKeys ? run.end - begin : kStepKeys;
     for (int64_t j = thread / kWarpSize; j < count; j += kStepKeys / kWarpSize) {
-      const T* const key = k.row(example, (begin + j) % capacity, head);
+      const Stored* const key = k.row(example, (begin + j) % capacity, head);
       T product = 0;
-      for (int64_t d = lane; d < s.dim; d += kWarpSize) product += query[d] * key[d];
+      for (int64_t d = lane; d < s.dim; d += kWarpSize) product += query[d] * static_cast<T>(key[d]);
       product = warp_reduce<Plus>(product);
       if (lane == 0) weights[j] = scale * product;
     }
@@ -61,7 +61,7 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, At
       for (int64_t m = thread % columns; m < s.value_dim; m += columns) {
         T result = update.rescale_factor * group_results[group * s.value_dim + m];
         for (int64_t j = group; j < count; j += groups)
-          result += weights[j] * v.row(example, (begin + j) % capacity, head)[m];
+          result += weights[j] * static_cast<T>(v.row(example, (begin + j) % capacity, head)[m]);
         group_results[group * s.value_dim + m] = result;
       }
     __syncthreads();
@@ -76,21 +76,23 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, At
 
 }  // namespace
 
-template <class T>
-void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRows<const T> q,
-                            AttentionRows<const T> key, AttentionRows<const T> value, AttentionRows<T> k,
-                            AttentionRows<T> v, int64_t capacity, AttentionRows<T> out) {
+template <class Stored>
+void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRows<const Compute<Stored>> q,
+                            AttentionRows<const Compute<Stored>> key,
+                            AttentionRows<const Compute<Stored>> value, AttentionRows<Stored> k,
+                            AttentionRows<Stored> v, int64_t capacity, AttentionRows<Compute<Stored>> out) {
   const int64_t columns = std::min<int64_t>(s.value_dim, kStepKeys);
-  const size_t shared = static_cast<size_t>(kStepKeys / columns * s.value_dim) * sizeof(T);
-  launch(step_kernel<T>, make_row_launch(s.batch * s.heads, kStepKeys, shared), s,
+  const size_t shared = static_cast<size_t>(kStepKeys / columns * s.value_dim) * sizeof(Compute<Stored>);
+  launch(step_kernel<Stored>, make_row_launch(s.batch * s.heads, kStepKeys, shared), s,
          GraphStep(s.key_length - 1), q, key, value, k, v, capacity, columns, out);
 }
 
-template <class T>
+template <class Stored>
 struct SoftmaxAttentionStepKernels {
-  inline static const FunctionInstances all{&softmax_attention_step<T>};
+  inline static const FunctionInstances all{&softmax_attention_step<Stored>};
 };
 template struct SoftmaxAttentionStepKernels<float>;
+template struct SoftmaxAttentionStepKernels<BFloat16>;
 template struct SoftmaxAttentionStepKernels<double>;
 
 }  // namespace tapeformer::cuda

@@ -55,10 +55,12 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // select only keys at the last `capacity` positions of the sequence.
     //
     // The kernel ignores query_length, causal, key_lengths and dropout of the shape, and allocates no memory.
-    template <class T>
-    void softmax_attention_step(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
-                                AttentionRows<const T> key, AttentionRows<const T> value,
-                                AttentionRows<T> keys, AttentionRows<T> values, int64_t capacity,
-                                AttentionRows<T> out);)
+    template <class Stored>
+    void softmax_attention_step(Backend, const SoftmaxAttentionShape& shape,
+                                AttentionRows<const Compute<Stored>> q,
+                                AttentionRows<const Compute<Stored>> key,
+                                AttentionRows<const Compute<Stored>> value, AttentionRows<Stored> keys,
+                                AttentionRows<Stored> values, int64_t capacity,
+                                AttentionRows<Compute<Stored>> out);)
 
 }  // namespace tapeformer

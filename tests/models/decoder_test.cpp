@@ -123,6 +123,16 @@ TEST_CASE("the state of linear attention has a fixed size, and steps after the m
   CHECK_THROWS_WITH_AS(decoder.step(tokens), "Decoder: position 11 is beyond the capacity", ShapeError);
 }
 
+TEST_CASE("the cache of softmax attention has the dtype of the operands of matrix products") {
+  AutoregressiveModel model(small_options("softmax"));
+  model.initialize(1);
+  const int64_t exact = Decoder(model, 2).state_bytes();
+  set_precision(kCpu, Precision::bfloat16);
+  const int64_t rounded = Decoder(model, 2).state_bytes();
+  set_precision(kCpu, Precision::float32);
+  CHECK(exact == 2 * rounded);
+}
+
 TEST_CASE("both modes of generation draw the same tokens, which do not depend on the batch") {
   for (const std::string& attention : recurrent_kinds()) {
     AutoregressiveModel model(small_options(attention));

@@ -95,12 +95,13 @@ TEST_CASE("cuda: a bfloat16 result of a step must be on the device of the inputs
 
 TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of the CPU") {
   for (const Device device : list_cuda_devices())
-    for (const DType dtype : {DType::float64, DType::float32})
+    for (const DType stored : {DType::float64, DType::float32, DType::bfloat16})
       for (const StepSizes& s : kStepSizes) {
         CAPTURE(s.value_dim);
+        const DType dtype = get_compute_dtype(stored);
         const auto run = [&](Device where, int64_t past) {
-          KeyValueCache cache{normal({s.batch, past + s.length, s.heads, s.dim}, 4, dtype).to(where),
-                              normal({s.batch, past + s.length, s.heads, s.value_dim}, 5, dtype).to(where),
+          KeyValueCache cache{normal({s.batch, past + s.length, s.heads, s.dim}, 4, stored).to(where),
+                              normal({s.batch, past + s.length, s.heads, s.value_dim}, 5, stored).to(where),
                               past};
           return decode(s, where, dtype, [&](auto q, auto k, auto v, auto out) {
             softmax_attention_step(q, k, v, cache, out);
@@ -111,8 +112,8 @@ TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of t
         // The cache is a ring buffer. It has fewer entries than there are past tokens.
         const auto run_ring = [&](Device where, const KeyWindow& window) {
           const int64_t capacity = window.max_causal_key_count();
-          KeyValueCache cache{normal({s.batch, capacity, s.heads, s.dim}, 4, dtype).to(where),
-                              normal({s.batch, capacity, s.heads, s.value_dim}, 5, dtype).to(where),
+          KeyValueCache cache{normal({s.batch, capacity, s.heads, s.dim}, 4, stored).to(where),
+                              normal({s.batch, capacity, s.heads, s.value_dim}, 5, stored).to(where),
                               1000,
                               {.window = window}};
           return decode(s, where, dtype, [&](auto q, auto k, auto v, auto out) {
@@ -123,5 +124,12 @@ TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of t
                                         {.block_size = 100, .before = 200, .after = 0},
                                         {.block_size = 1, .before = 300, .after = 0}})
           CHECK(max_difference(run_ring(device, window), run_ring(kCpu, window)) < tolerance(dtype));
+        KeyValueCache elsewhere{normal({s.batch, 1, s.heads, s.dim}, 4, stored),
+                                normal({s.batch, 1, s.heads, s.value_dim}, 5, stored)};
+        CHECK_THROWS_WITH_AS(decode(s, device, dtype,
+                                    [&](auto q, auto k, auto v, auto out) {
+                                      softmax_attention_step(q, k, v, elsewhere, out);
+                                    }),
+                             "softmax_attention_step: the cache is on cpu, and q is on cuda:0", ShapeError);
       }
 }

@@ -186,9 +186,10 @@ TEST_CASE("softmax attention: steps over a cache equal the parallel form") {
        {AttentionSizes{2, 150, 150, 3, 8, 5}, {1, 70, 70, 9, 33, 31}, {1, 1, 1, 1, 1, 1}}) {
     CAPTURE(describe(size));
     const std::vector<Tensor> in = attention_inputs(size).list();
-    for (const DType dtype : {DType::float64, DType::float32}) {
-      KeyValueCache cache{Tensor::empty({size.batch, size.key_length, size.heads, size.dim}, dtype),
-                          Tensor::empty({size.batch, size.key_length, size.heads, size.value_dim}, dtype)};
+    for (const DType stored : {DType::float64, DType::float32, DType::bfloat16}) {
+      const DType dtype = get_compute_dtype(stored);
+      KeyValueCache cache{Tensor::empty({size.batch, size.key_length, size.heads, size.dim}, stored),
+                          Tensor::empty({size.batch, size.key_length, size.heads, size.value_dim}, stored)};
       const Tensor out = Tensor::empty({size.batch, size.query_length, size.heads, size.value_dim}, dtype);
       auto token = [&](const Tensor& x, int64_t t) {
         return x.view({x.size(0), x.size(2), x.size(3)}, {x.strides()[0], x.strides()[2], 1},
@@ -200,7 +201,9 @@ TEST_CASE("softmax attention: steps over a cache equal the parallel form") {
         softmax_attention_step(token(q, t), token(k, t), token(v, t), cache, token(out, t));
       CHECK(get_device_allocator().stats().allocation_count == before);
       CHECK(cache.length == size.key_length);
-      CHECK(max_difference(out, by_reference(in, {.causal = true})) <
+      const std::vector<Tensor> read = {in[0], k.to(stored).to(DType::float64),
+                                        v.to(stored).to(DType::float64)};
+      CHECK(max_difference(out, by_reference(read, {.causal = true})) <
             (dtype == DType::float64 ? 1e-12 : 1e-5));
       CHECK_THROWS_WITH_AS(
           softmax_attention_step(token(q, 0), token(k, 0), token(v, 0), cache, token(out, 0)),
@@ -227,6 +230,14 @@ TEST_CASE("softmax attention: errors about arguments contain the expected value"
   CHECK_THROWS_WITH_AS(softmax_attention_step(normal({2, 2, 4}), normal({2, 2, 4}), normal({2, 2, 5}), cache,
                                               normal({2, 2, 5})),
                        doctest::Contains("cache float64 (2, 7, 2, 4) and (2, 7, 2, 4) does not match"),
+                       ShapeError);
+  const Tensor token = normal({2, 2, 4}), rounded = token.to(DType::bfloat16);
+  KeyValueCache small{cache.keys.to(DType::bfloat16), cache.values.to(DType::bfloat16)};
+  CHECK_THROWS_WITH_AS(
+      softmax_attention_step(token, token, token, small, token.clone()),
+      doctest::Contains("cache bfloat16 (2, 7, 2, 4) and (2, 7, 2, 4) does not match k float64"), ShapeError);
+  CHECK_THROWS_WITH_AS(softmax_attention_step(rounded, rounded, rounded, small, rounded.clone()),
+                       "softmax_attention_step: q, k and v must be float32 or float64, not bfloat16",
                        ShapeError);
 }
 

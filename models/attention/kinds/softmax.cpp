@@ -27,9 +27,9 @@ class SoftmaxState final : public AttentionState {
 
  private:
   SoftmaxState(const AttentionStateOptions& s, const SparsePattern& pattern, int64_t capacity)
-      : cache{Tensor::empty({s.batch, capacity, s.heads, s.dim}, s.dtype, s.device),
-              Tensor::empty({s.batch, capacity, s.heads, s.value_dim}, s.dtype, s.device), 0, pattern.pattern,
-              pattern.key_blocks} {}
+      : cache{Tensor::empty({s.batch, capacity, s.heads, s.dim}, s.operand_dtype, s.device),
+              Tensor::empty({s.batch, capacity, s.heads, s.value_dim}, s.operand_dtype, s.device), 0,
+              pattern.pattern, pattern.key_blocks} {}
 };
 
 // Scaled dot-product attention (Vaswani et al. 2017) to the keys that a pattern selects.
