@@ -244,6 +244,16 @@ def test_recurrent_forms_equal_the_causal_forms():
             states[i] = state
 
 
+def test_recurrent_softmax_attention_with_a_bfloat16_state():
+    q, k, v = (x.detach() for x in make_inputs(length=40, dtype=torch.float32))
+    expected = tt.softmax_attention(q, k.bfloat16().float(), v.bfloat16().float(), causal=True)
+    state = tt.KeyValueState(*(x.new_empty((2, 1, *x.shape[2:]), dtype=torch.bfloat16) for x in (k, v)), 0)
+    for t in range(40):
+        out, state = tt.softmax_attention_step(q[:, t], k[:, t], v[:, t], state)
+        assert torch.allclose(out, expected[:, t], atol=1e-5)
+    assert state.keys.dtype == state.values.dtype == torch.bfloat16
+
+
 def test_no_grad_and_autocast():
     q, k, v = make_inputs(dtype=torch.float32)
     with torch.no_grad():

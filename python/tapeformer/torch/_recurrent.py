@@ -18,7 +18,10 @@ class LinearState(NamedTuple):
 
 
 class KeyValueState(NamedTuple):
-    """The keys and values of earlier tokens. A step changes the tensors in place if they have room."""
+    """The keys and values of earlier tokens. A step changes the tensors in place if they have room.
+
+    The tensors have the dtype of the tokens. A state with bfloat16 tensors for float32 tokens halves their memory.
+    """
 
     keys: Tensor  # (batch, capacity, heads, dim)
     values: Tensor  # (batch, capacity, heads, value_dim)
