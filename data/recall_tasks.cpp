@@ -67,11 +67,14 @@ SymbolTaskOptions with_symbols(SymbolTaskOptions options, int64_t symbols) {
 std::vector<std::pair<std::string, std::string>> find_option_problems(const RecallOptions& options) {
   std::vector<std::pair<std::string, std::string>> problems;
   const int64_t keys = std::max<int64_t>(options.tokens / 2 - 1, 0);
+  const auto check_even = [&](const char* name, int64_t length) {
+    if (length % 2 != 0)
+      problems.emplace_back(name,
+                            concat_text("keys have even positions, expected an even number, got ", length));
+  };
   const auto check_split = [&](const char* length_name, int64_t length, const char* pairs_name,
                                int64_t pairs) {
-    if (length % 2 != 0)
-      problems.emplace_back(length_name,
-                            concat_text("keys have even positions, expected an even number, got ", length));
+    check_even(length_name, length);
     if (pairs < 1 || pairs > length / 4)
       problems.emplace_back(
           pairs_name, concat_text("each pair and each query takes two positions, expected 1 to ", length / 4,
@@ -85,9 +88,11 @@ std::vector<std::pair<std::string, std::string>> find_option_problems(const Reca
   if (options.test_pairs != 0)
     check_split(test_length > 0 ? "test_length" : "max_length", test_length > 0 ? test_length : max_length,
                 "test_pairs", options.test_pairs);
-  else if (test_length > 0 && options.pairs >= 1 && (test_length % 2 != 0 || test_length < 4 * options.pairs))
-    problems.emplace_back("test_length", concat_text("expected an even number of at least 4 * pairs = ",
-                                                     4 * options.pairs, ", got ", test_length));
+  else if (test_length >= SymbolTask::kMinLength && options.pairs >= 1 && test_length < 4 * options.pairs)
+    problems.emplace_back("test_length", concat_text("expected at least 4 * pairs = ", 4 * options.pairs,
+                                                     ", or 0 (max_length), got ", test_length));
+  else if (test_length >= SymbolTask::kMinLength)
+    check_even("test_length", test_length);
   if (options.min_pairs < 0 || options.min_pairs > options.pairs)
     problems.emplace_back("min_pairs",
                           concat_text("expected 0 to pairs = ", options.pairs, ", got ", options.min_pairs));

@@ -219,15 +219,19 @@ TEST_CASE("impossible options of recall tasks are named") {
   CHECK(problems_of("mqar", {{"max_length", int64_t{129}}}) ==
         "max_length: keys have even positions, expected an even number, got 129\n");
   CHECK(problems_of("mqar", {{"test_length", int64_t{16}}}) ==
-        "test_length: expected an even number of at least 4 * pairs = 32, got 16\n");
+        "test_length: expected at least 4 * pairs = 32, or 0 (max_length), got 16\n");
+  for (const std::string name : {"mqar", "parity", "palindrome"})
+    CHECK(problems_of(name, {{"test_length", int64_t{7}}}) ==
+          "test_length: expected at least 8, or 0 (max_length), got 7\n");
+  for (const int64_t pairs : {int64_t{0}, int64_t{4}})
+    CHECK(problems_of("mqar", {{"test_length", int64_t{65}}, {"test_pairs", pairs}}) ==
+          "test_length: keys have even positions, expected an even number, got 65\n");
   CHECK(problems_of("mqar", {{"test_length", int64_t{64}}, {"test_pairs", int64_t{17}}}) ==
         "test_pairs: each pair and each query takes two positions, expected 1 to 16 pairs for 64 tokens, got "
         "17\n");
   CHECK(problems_of("mqar", {{"min_pairs", int64_t{9}}}) == "min_pairs: expected 0 to pairs = 8, got 9\n");
   CHECK(problems_of("parity", {{"min_length", int64_t{129}}}) ==
         "min_length: expected at most max_length = 128, got 129\n");
-  CHECK(problems_of("parity", {{"test_length", int64_t{7}}}) ==
-        "test_length: expected at least 8, or 0 (max_length), got 7\n");
   CHECK(problems_of("palindrome", {{"max_length", int64_t{9}}, {"test_length", int64_t{11}}}) ==
         "max_length: the halves are equally long, expected an even number, got 9\n"
         "test_length: the halves are equally long, expected an even number, got 11\n");
