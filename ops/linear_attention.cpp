@@ -111,8 +111,9 @@ void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
     if (!x->defined()) continue;
     check(x->shape() == q.shape() && x->dtype() == q.dtype() && x->device() == q.device() &&
               x->strides()[2] == 1,
-          kStep, "expected features of the numerator like q, ", name_of(q.dtype()), " ", q.shape(),
-          " with a contiguous last dimension, got ", name_of(x->dtype()), " ", x->shape());
+          kStep, "expected features of the numerator like q, ", name_of(q.dtype()), " ", q.shape(), " on ",
+          q.device().to_string(), " with a contiguous last dimension, got ", name_of(x->dtype()), " ",
+          x->shape(), " on ", x->device().to_string());
   }
   check(q.dtype() != DType::bfloat16, kStep, "q, k and v must be float32 or float64, not bfloat16");
   LinearAttentionShape shape;
@@ -127,6 +128,9 @@ void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
             state.key_sum.dtype() == q.dtype() && state.kv.is_contiguous() && state.key_sum.is_contiguous(),
         kStep, "state ", name_of(state.kv.dtype()), " ", state.kv.shape(), " and ", state.key_sum.shape(),
         " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
+  for (const Tensor* x : {&state.kv, &state.key_sum})
+    check(x->device() == q.device(), kStep, "the state is on ", x->device().to_string(), ", and q is on ",
+          q.device().to_string());
   dispatch_floating(kStep, out, [&]<class O>(auto backend) {
     using T = Compute<O>;
     const auto optional_rows = [](const Tensor& x) {

@@ -11,6 +11,7 @@
 #include "ops/reference/linear_attention.h"
 #include "ops/view.h"
 #include "tests/ops/attention_inputs.h"
+#include "tests/support/temp_dir.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -237,16 +238,32 @@ TEST_CASE("linear attention: errors about arguments contain the expected value")
         std::string::npos);
   CHECK(step_error({}, {.q = token, .k = {}}) ==
         "linear_attention_step: expected both features of the numerator or none, got one");
-  CHECK(
-      step_error({}, {.q = token, .k = value}) ==
-      "linear_attention_step: expected features of the numerator like q, float64 (2, 2, 4) with a contiguous "
-      "last dimension, got float64 (2, 2, 5)");
+  CHECK(step_error({}, {.q = token, .k = value}) ==
+        "linear_attention_step: expected features of the numerator like q, float64 (2, 2, 4) on cpu with a "
+        "contiguous last dimension, got float64 (2, 2, 5) on cpu");
   CHECK(step_error({}, {.q = token.to(DType::float32), .k = token}).find("got float32 (2, 2, 4)") !=
         std::string::npos);
   CHECK_THROWS_WITH_AS(linear_attention_step(token, token, value, state, token),
                        doctest::Contains("(2, 2, 5) and (2, 2, 4)"), ShapeError);
   CHECK_THROWS_WITH_AS(linear_attention_step(value, value, value, state, value),
                        doctest::Contains("does not match"), ShapeError);
+}
+
+TEST_CASE("linear attention: the error for a state or features on another device contains the op") {
+  const Tensor token = normal({2, 2, 4});
+  // Returns a tensor with the memory of `x` that is marked as memory of a CUDA device.
+  const auto elsewhere = [](const Tensor& x) {
+    return Tensor::borrow(x.data<double>(), x.shape(), x.strides(), x.dtype(), {DeviceType::cuda, 0});
+  };
+  const auto error = [&](const LinearAttentionState& state, const NumeratorFeatures& numerator) {
+    return message_of<ShapeError>(
+        [&] { linear_attention_step(token, token, token, state, Tensor::empty_like(token), {}, numerator); });
+  };
+  const LinearAttentionState state = make_linear_attention_state(2, 2, 4, 4, DType::float64);
+  const std::string expected = "linear_attention_step: the state is on cuda:0, and q is on cpu";
+  CHECK(error({elsewhere(state.kv), state.key_sum}, {}) == expected);
+  CHECK(error({state.kv, elsewhere(state.key_sum)}, {}) == expected);
+  CHECK(error(state, {.q = token, .k = elsewhere(token)}).ends_with("got float64 (2, 2, 4) on cuda:0"));
 }
 
 TEST_CASE("linear attention: results do not depend on the distribution of heads among threads") {
