@@ -25,7 +25,15 @@ constexpr std::chrono::milliseconds kPoll{50};  // time between checks of the ru
 constexpr std::chrono::seconds kProgress{15};   // time between progress messages
 constexpr char kErrorPrefix[] = "error: ";
 
-ProcessOptions make_process_options(const Job& job, const File& output, const File& log) {
+// Replaces OMP_PROC_BIND in an environment, so that OpenMP does not bind threads. The places of all processes
+// begin at the first processor, so bound threads of several jobs would share processors.
+void disable_thread_binding(std::vector<std::string>& environment) {
+  const std::string name = "OMP_PROC_BIND=";
+  std::erase_if(environment, [&](const std::string& variable) { return variable.starts_with(name); });
+  environment.push_back(name + "false");  // without OMP_PROC_BIND, OMP_PLACES binds threads
+}
+
+ProcessOptions make_process_options(const Job& job, const File& output, const File& log, bool is_only_job) {
   ProcessOptions options{.program = "/proc/self/exe",
                          .arguments = job.arguments,
                          .environment = make_standalone_environment(),
@@ -34,6 +42,7 @@ ProcessOptions make_process_options(const Job& job, const File& output, const Fi
                          .end_signal = SIGTERM};
   options.arguments.insert(options.arguments.begin(), "tapeformer");
   options.environment.push_back(kParentVariable + ("=" + std::to_string(getpid())));
+  if (!is_only_job) disable_thread_binding(options.environment);
   return options;
 }
 
@@ -64,7 +73,8 @@ std::string find_job_error(const Job& job, int status) {
 
 class RunningJobs {
  public:
-  explicit RunningJobs(const std::vector<Job>& jobs) : jobs_(jobs) {}
+  RunningJobs(const std::vector<Job>& jobs, bool one_at_a_time)
+      : jobs_(jobs), one_at_a_time_(one_at_a_time) {}
   // Sends SIGTERM to the running jobs, for example after an exception, and waits for them.
   ~RunningJobs() { terminate(); }
   RunningJobs(const RunningJobs&) = delete;
@@ -74,7 +84,7 @@ class RunningJobs {
   void add(size_t job) {
     constexpr int kReplace = O_WRONLY | O_CREAT | O_TRUNC;
     const File output(jobs_[job].output_path, kReplace), log(jobs_[job].log_path, kReplace);
-    running_.try_emplace(job, make_process_options(jobs_[job], output, log));
+    running_.try_emplace(job, make_process_options(jobs_[job], output, log, one_at_a_time_));
   }
   void terminate() const {
     for (const auto& [job, process] : running_) process.end();
@@ -105,6 +115,7 @@ class RunningJobs {
 
  private:
   const std::vector<Job>& jobs_;
+  const bool one_at_a_time_;
   std::map<size_t, ChildProcess> running_;
   std::map<size_t, std::string> logged_;  // for each job, the last line that was logged
 };
@@ -114,7 +125,7 @@ class RunningJobs {
 void run_jobs(const std::vector<Job>& jobs, int64_t max_parallel, bool quiet,
               const std::function<int()>& get_signal,
               const std::function<void(size_t job, const JobResult&)>& on_finish) {
-  RunningJobs running(jobs);
+  RunningJobs running(jobs, max_parallel == 1);
   auto shown = Clock::now();
   bool stopping = false;
   for (size_t next = 0; (next < jobs.size() && !stopping) || running.size() > 0;) {
