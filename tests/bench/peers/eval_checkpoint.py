@@ -27,13 +27,30 @@ MODEL_KEYS = (
     "activation",
     "positions",
 )
+ATTENTION_KEYS = ("rotation", "conv", "conv_activation")
 
 
 def read_model_fields(config: dict) -> dict:
-    """Returns the arguments of ModelConfig for a config file of Tapeformer. The default of rotation is "inputs"."""
+    """Returns the arguments of ModelConfig for a config file of Tapeformer. Raises ValueError for several attention kinds."""
     fields = {key: value for key, value in config["model"].items() if key in MODEL_KEYS}
+    if isinstance(kinds := fields.get("attention"), list):
+        if len(set(kinds)) > 1:
+            raise ValueError(f"attention = {kinds} is not supported, expected one kind")
+        fields["attention"] = kinds[0]
     options = config.get("attention", {})
-    return fields | {"rotation": options.get("linear", options).get("rotation", "inputs")}
+    options = options.get(fields.get("attention", "linear"), options)
+    if (feature_map := options.get("feature_map", "elu_plus_one")) != "elu_plus_one":
+        raise ValueError(f"feature_map = {feature_map!r} is not supported")
+    return fields | {key: options[key] for key in ATTENTION_KEYS if key in options}
+
+
+def load_weights(model: torch.nn.Module, folder: Path) -> None:
+    """Loads model.safetensors. Exits with a message if the tensors are those of a model with other options."""
+    try:
+        model.load_state_dict(load_file(folder / "model.safetensors"))
+    except RuntimeError as error:
+        line = next(filter(None, map(str.strip, str(error).splitlines()[1:])), str(error))
+        raise SystemExit(f"{folder}/model.safetensors: the model has options that this script does not support: {line}") from None
 
 
 def parse() -> argparse.Namespace:
@@ -82,7 +99,7 @@ def load_model(folder: Path, grid: tuple[int, int, int], form: str, dtype: torch
     except ValueError as error:
         raise SystemExit(f"{folder}/config.toml: [model] {error}") from None
     model = ImageModel(config).to(dtype)
-    model.load_state_dict(load_file(folder / "model.safetensors"))
+    load_weights(model, folder)
     return model.eval()
 
 

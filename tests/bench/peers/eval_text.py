@@ -12,9 +12,8 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
 
-from eval_checkpoint import read_model_fields
+from eval_checkpoint import load_weights, read_model_fields
 from model import ModelConfig
 from text_model import TextModel, encode, read_task, split_bytes
 
@@ -35,13 +34,11 @@ def load_model(folder: Path, length: int, vocabulary: int, dtype: torch.dtype) -
     """Returns the model of config.toml with the weights of model.safetensors, in `dtype`."""
     try:
         fields = read_model_fields(tomllib.loads((folder / "config.toml").read_text()))
-        if isinstance(fields["attention"], list):
-            (fields["attention"],) = set(fields["attention"])
         config = ModelConfig(**fields, form="quadratic", max_length=length)
     except ValueError as error:
         raise SystemExit(f"{folder}/config.toml: [model] {error}") from None
     model = TextModel(config, vocabulary).to(dtype)
-    model.load_state_dict(load_file(folder / "model.safetensors"))
+    load_weights(model, folder)
     return model.eval()
 
 

@@ -38,6 +38,8 @@ class ModelConfig:
     activation: str = "relu"  # relu | gelu (the erf form)
     positions: str = "sinusoidal"  # sinusoidal | grid | rotary | none
     rotation: str = "inputs"  # tensors that rotary positions rotate in linear attention: inputs | features
+    conv: int = 0  # taps of the convolution of queries, keys and values; 0: no convolution
+    conv_activation: str = "none"  # none | silu
     max_length: int = 783
     grid: tuple[int, int, int] = (28, 28, 1)  # height, width, channels of the image, for grid positions
 
@@ -64,6 +66,7 @@ class ModelConfig:
             "activation": ("relu", "gelu"),
             "positions": ("sinusoidal", "grid", "rotary", "none"),
             "rotation": ("inputs", "features"),
+            "conv_activation": ("none", "silu"),
         }
         for name, values in allowed.items():
             value = getattr(self, name)
@@ -215,6 +218,20 @@ def linear_attention_rotary(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return numerator / (torch.tril(q @ k.transpose(-1, -2)).sum(-1, keepdim=True) + NORMALIZER_EPS)
 
 
+class ShortConv(nn.Module):
+    """A causal depthwise convolution over time. Tap j of `taps` reads the token taps - 1 - j before the current token."""
+
+    def __init__(self, channels: int, taps: int, activation: str):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(channels, taps))
+        self.activation = F.silu if activation == "silu" else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x and result: (B, L, channels)."""
+        padded = F.pad(x.transpose(1, 2), (self.weight.shape[1] - 1, 0))
+        return self.activation(F.conv1d(padded, self.weight.unsqueeze(1), groups=x.shape[-1])).transpose(1, 2)
+
+
 class AttentionLayer(nn.Module):
     """Causal self-attention with several heads. Its four projections map d_model features to d_model features."""
 
@@ -226,15 +243,18 @@ class AttentionLayer(nn.Module):
         self.key_projection = nn.Linear(width, width)
         self.value_projection = nn.Linear(width, width)
         self.out_projection = nn.Linear(width, width)
+        if config.conv:
+            self.conv = ShortConv(3 * width, config.conv, config.conv_activation)
 
     def heads(self, x: Tensor) -> Tensor:
         """Divides features (B, L, H * D) into heads (B, H, L, D)."""
         return x.unflatten(-1, (self.config.heads, self.config.head_dim)).transpose(1, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        q = self.heads(self.query_projection(x))
-        k = self.heads(self.key_projection(x))
-        v = self.heads(self.value_projection(x))
+        projected = (self.query_projection(x), self.key_projection(x), self.value_projection(x))
+        if self.config.conv:
+            projected = self.conv(torch.cat(projected, -1)).chunk(3, -1)
+        q, k, v = (self.heads(part) for part in projected)
         rotates_features = self.config.attention == "linear" and self.config.rotation == "features"
         if self.config.positions == "rotary" and not rotates_features:
             q, k = rotary(q), rotary(k)
