@@ -175,6 +175,12 @@ TEST_CASE("errors of translate and score name the option, the file or the line")
   CHECK(contains_text(error({"translate"}, 3, latin), "standard input:2"));
   CHECK(contains_text(error({"score", path}, 2), "TARGET"));
   CHECK(contains_text(error({"score", path, latin}, 3), "latin"));
+  const std::string unknown = (run.dir / "unknown").string();
+  write_file(unknown, std::string("ab\u03A9\n"));
+  CHECK(contains_text(error({"score", path, unknown}, 3),
+                      "target line 1, byte 2: the character \"\u03A9\" (U+03A9)"));
+  CHECK(contains_text(error({"score", unknown, path}, 3),
+                      "source line 1, byte 2: the character \"\u03A9\" (U+03A9)"));
   CHECK(contains_text(error({"generate"}, 2), "this is a model of translations"));
   CHECK(contains_text(error({"eval", "--context", "3"}, 2), "this is a model of translations"));
 }

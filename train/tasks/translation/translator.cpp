@@ -60,7 +60,8 @@ std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tok
       try {
         all.push_back(tokenizer.encode(line));
       } catch (const EncodingError& error) {
-        throw DataError(concat_text(what, " line ", all.size() + 1, ": ", error.what()));
+        throw DataError(
+            concat_text(what, " line ", all.size() + 1, ", byte ", error.offset, ": ", error.what()));
       }
       if (cut(all.back(), model)) results[all.size() - 1].is_cut = true;
     }
