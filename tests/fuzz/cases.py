@@ -8,7 +8,7 @@ from mutate import mutate_bytes, mutate_text
 TEXT_SUFFIXES = {"", ".toml", ".json", ".scp", ".txt", ".fileids", ".transcription", ".dic", ".src", ".tgt"}
 IMAGES = ["image", "grid"]
 SEQUENCES = ["copy", "lsh"]
-TEXTS = ["text", "pieces"]
+TEXTS = ["text", "pieces", "gated"]
 
 
 def copy(base, folder, *names):
@@ -70,8 +70,9 @@ def needs_of(name):
     """Returns the names of the inputs that the config `name` reads."""
     if name in IMAGES:
         return ["data"]
-    special = {"ark": ["ark"], "an4": ["an4"], "pictures": ["pictures"], "text": ["text.txt"], "pieces": ["text.txt"],
-               "pairs": ["pairs"]}
+    if name in TEXTS:
+        return ["text.txt"]
+    special = {"ark": ["ark"], "an4": ["an4"], "pictures": ["pictures"], "pairs": ["pairs"]}
     return special.get(name, [] if name in SEQUENCES else ["kaldi", "lexicon.txt"])
 
 
@@ -89,7 +90,7 @@ def use_run(rng, name, runs="runs"):
     """Returns arguments that use the run `name` in the folder `runs`."""
     if name in TEXTS:
         return rng.choice([["eval", f"{runs}/{name}", "--limit", "2"], ["generate", f"{runs}/{name}", "--length", "3", "--json"],
-                           ["score", f"{runs}/{name}", "text.txt"]])
+                           ["eval", f"{runs}/{name}", "--limit", "2", "--context", "carried"], ["score", f"{runs}/{name}", "text.txt"]])
     if name == "pairs":
         return rng.choice([["eval", f"{runs}/{name}"], ["translate", f"{runs}/{name}", "pairs/test.src", *translate_options(rng)],
                            ["score", f"{runs}/{name}", "pairs/test.src", "pairs/test.tgt", *rng.choice([[], ["--json"]])]])

@@ -81,6 +81,8 @@ CONFIGS = {
     "pictures": ("image", "linear", "mixtures = 2", 'dataset = "images"\npath = "pictures"\nimage_size = 4'),
     "text": ("sequence", "linear", "", TEXT + 'tokenizer = "characters"'),
     "pieces": ("sequence", "linear", "", TEXT + 'tokenizer = "sentencepiece"\nvocabulary = 300'),
+    "gated": ("sequence", "gated-delta", 'positions = "rotary"',
+              TEXT + 'tokenizer = "bytes"\n[attention]\ndecay = "channel"\nconv = 3'),
     "pairs": ("translation", "softmax", 'norm = "pre"', PAIRS),
     "an4": ("speech", None, 'encoder = "lstm"\nhidden = 8', 'dataset = "an4"\npath = "an4"\nmax_frames = 200'),
 }

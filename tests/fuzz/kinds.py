@@ -20,7 +20,8 @@ def configs(rng, base, folder):
         path.write_bytes(mutate_text(rng, path.read_bytes(), others[0].read_bytes()))
     for _ in range(rng.choice([0, 0, 1, 2])):
         key = rng.choice(["run.seed", "model.layers", "model.heads", "data.batch_size", "data.path", "optimizer.lr",
-                          "schedule.kind", "attention.rounds", "train.steps", "model.dropout", "data.downscale"])
+                          "schedule.kind", "attention.rounds", "attention.conv", "attention.decay", "train.steps",
+                          "model.dropout", "data.downscale"])
         value = rng.choice([rng.choice(NUMBERS).encode(), pick_text(rng)])
         arguments += ["--set", argument(key.encode() + b"=" + value)]
     if rng.random() < 0.7:
