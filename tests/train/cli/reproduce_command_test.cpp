@@ -287,15 +287,18 @@ TEST_CASE("reproduce attention-scaling measures every row by length and fits exp
 
 TEST_CASE("reproduce attention-patterns shows which keys a query attends to") {
   const TempDir dir;
-  const auto ran = run_program(reproduce_command("attention-patterns", dir / "out", {},
-                                                 {"--rows", "softmax,local,axial-column,isab"}));
+  const auto ran =
+      run_program(reproduce_command("attention-patterns", dir / "out", {},
+                                    {"--rows", "softmax,gated-linear,gated-delta,local,axial-column,isab"}));
   CAPTURE(ran.err);
   const auto table = parse_json_output(ran);
-  CHECK(mean(table, "softmax", "keys_per_query") == 65 / 2.0);            // causal
+  CHECK(mean(table, "softmax", "keys_per_query") == 65 / 2.0);  // causal
+  CHECK(mean(table, "gated-linear", "keys_per_query") == 65 / 2.0);
+  CHECK(mean(table, "gated-delta", "keys_per_query") < 65 / 2.0);         // it also removes values
   CHECK(mean(table, "local", "keys_per_query") == (36 + 56 * 8) / 64.0);  // windows of 8 tokens
   CHECK(mean(table, "axial-column", "keys_per_query") == 9 / 2.0);        // columns of 8 tokens
   CHECK(mean(table, "isab", "share_of_pairs") == 1);                      // not causal
-  CHECK(check_verification("attention-patterns", dir / "out")["agree"] == 4 * 2);
+  CHECK(check_verification("attention-patterns", dir / "out")["agree"] == 6 * 2);
   const Tensor picture = read_png(dir / "out/local-seed-1.png");
   CHECK(picture.shape() == Shape{130, 130, 1});
   const auto pixel = [&](int64_t query, int64_t key) {

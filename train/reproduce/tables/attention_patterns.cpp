@@ -20,6 +20,9 @@ std::vector<Pattern> patterns() {
   return {
       {"softmax", "softmax", {}},
       {"linear", "linear", {}},
+      // Without a norm and a gate, results are weighted sums of values.
+      {"gated-linear", "gated-linear", {"preset=retnet", "output_norm=none", "output_gate=none"}},
+      {"gated-delta", "gated-delta", {"output_norm=none", "output_gate=none"}},
       {"performer", "performer", {}},
       {"synthesizer", "synthesizer", {}},
       {"isab", "isab", {}},
