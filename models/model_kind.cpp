@@ -23,9 +23,10 @@ OptionTable<EncoderOptions> make_encoder_table() {
   OptionTable<EncoderOptions> table(OptionUse::model);
   using O = EncoderOptions;
   table.add("layers", &O::layers, "encoder layers").require_range(1, 10000);
-  table.add("heads", &O::heads, "attention heads").require_range(1, 4096);
+  table.add("heads", &O::heads, "attention heads").require_range(1, 4096).fix_by_training();
   table.add("head_dim", &O::head_dim, "dimensions of a head; the width is heads x head_dim")
-      .require_range(1, 4096);
+      .require_range(1, 4096)
+      .fix_by_training();
   table.add("feedforward", &O::feedforward, "hidden dimensions of the feed-forward block")
       .require_range(1, kMaxSize);
   table.add("dropout", &O::dropout, "dropout of residual branches and feed-forward")
@@ -35,14 +36,20 @@ OptionTable<EncoderOptions> make_encoder_table() {
   table.add("attention_dropout", &O::attention_dropout, "dropout of attention weights")
       .use_for(OptionUse::training)
       .require_fraction_below_one();
-  table.add_choice("norm", &O::pre_norm, {{"post", false}, {"pre", true}},
-                   "layer norm after or before each block");
-  table.add_choice("activation", &O::activation, {{"relu", Activation::relu}, {"gelu", Activation::gelu}},
-                   "activation of the feed-forward block");
+  table
+      .add_choice("norm", &O::pre_norm, {{"post", false}, {"pre", true}},
+                  "layer norm after or before each block")
+      .fix_by_training();
+  table
+      .add_choice("activation", &O::activation, {{"relu", Activation::relu}, {"gelu", Activation::gelu}},
+                  "activation of the feed-forward block")
+      .fix_by_training();
   table.add("recompute", &O::recompute, "recompute each layer in the backward pass to save memory")
       .use_for(OptionUse::training);
-  table.add("reversible", &O::reversible,
-            "use reversible layers, whose activation memory does not grow with depth; needs norm = \"pre\"");
+  table
+      .add("reversible", &O::reversible,
+           "use reversible layers, whose activation memory does not grow with depth; needs norm = \"pre\"")
+      .fix_by_training();
   table
       .add("feedforward_chunks", &O::feedforward_chunks,
            "number of chunks of tokens in which the feed-forward block runs")
@@ -59,7 +66,8 @@ OptionSpec& add_positions(OptionTable<Options>& table, void (*set)(Options&, con
                "one table per axis; learned: sinusoidal at first; rotary: rotations of queries and keys, or "
                "of their features; none",
        .choices = {"sinusoidal", "grid", "axial", "learned", "rotary", "none"},
-       .use = OptionUse::model},
+       .use = OptionUse::model,
+       .is_fixed_by_training = true},
       [set](Options& to, const OptionValue& value) {
         const auto& name = std::get<std::string>(value);
         to.encoder.rotary = name == "rotary";
@@ -161,7 +169,8 @@ OptionTable<SpeechModelOptions> make_table(const SpeechModelOptions& /*defaults*
   table
       .add("causal", &O::causal,
            "mask later frames, as streaming needs; an LSTM is causal if it is not bidirectional")
-      .use_if(transformer);
+      .use_if(transformer)
+      .fix_by_training();
   table.add("subsampling", &O::subsampling, "number of frames per step of the model")
       .require_one_of_integers({1, 2, 4});
   table
@@ -188,7 +197,8 @@ OptionTable<TranslationModelOptions> make_table(const TranslationModelOptions& /
                     .default_value = std::string("softmax"),
                     .help = "kind of attention of the decoder to the source",
                     .choices = {"softmax", "linear"},
-                    .use = OptionUse::model},
+                    .use = OptionUse::model,
+                    .is_fixed_by_training = true},
                    [](O& to, const OptionValue& value) {
                      const auto& name = std::get<std::string>(value);
                      to.encoder.cross_attention = {{name, find_attention_kind(name).default_options()}};

@@ -105,6 +105,11 @@ OptionSpec& OptionSpec::allow_change_on_resume() {
   return *this;
 }
 
+OptionSpec& OptionSpec::fix_by_training() {
+  is_fixed_by_training = true;
+  return *this;
+}
+
 OptionSpec& OptionSpec::mark_as_path() {
   is_path = true;
   return *this;

@@ -50,6 +50,8 @@ struct OptionSpec {
   bool allow_scalar = false;                  // whether a single string stands for a list of one string
   OptionUse use = OptionUse::training;
   bool may_change_on_resume = false;
+  // Whether the weights of a trained model are for one value, although they have the same shapes with others.
+  bool is_fixed_by_training = false;
   bool is_path = false;  // relative paths are relative to the working directory
 
   OptionSpec& require_range(double low, double high);
@@ -60,6 +62,7 @@ struct OptionSpec {
   OptionSpec& use_for(OptionUse commands);
   OptionSpec& use_if(OptionCondition condition);
   OptionSpec& allow_change_on_resume();
+  OptionSpec& fix_by_training();
   OptionSpec& mark_as_path();
 };
 

@@ -32,7 +32,8 @@ AttentionKind with_conv_options(AttentionKind kind) {
                           .default_value = std::string(kNoActivation),
                           .help = "activation after the convolution",
                           .choices = {kNoActivation, kSilu},
-                          .used_if = {.option = "conv"}});
+                          .used_if = {.option = "conv"},
+                          .is_fixed_by_training = true});
   return kind;
 }
 

@@ -58,6 +58,7 @@ struct AttentionCapabilities {
   bool has_random_evaluation = false;    // results of evaluation depend on ForwardContext::seed
   bool can_round_step_results = false;   // step() can write a bfloat16 result for float32 inputs
   bool reads_layer_input = false;        // implements forward_with_input()
+  bool approximates_softmax = true;      // evaluations may use another kind with this property instead
   bool has_projection_biases = true;     // the projections of the layer have biases
 };
 

@@ -57,6 +57,31 @@ std::string format_help_line(const OptionSpec& spec, const KeyScope& scope) {
          spec.help + " (" + describe_expected_value(spec) + owners + ")\n";
 }
 
+// Returns whether layers with the kinds `trained` may have the kinds `kinds` in evaluations. Both lists
+// repeat over the layers.
+bool may_replace_kinds(const std::vector<std::string>& trained, const std::vector<std::string>& kinds) {
+  const auto approximates_softmax = [](const std::string& kind) {
+    return find_attention_kind(kind).capabilities.approximates_softmax;
+  };
+  for (size_t i = 0; i < trained.size() * kinds.size(); ++i) {
+    const std::string &from = trained[i % trained.size()], &to = kinds[i % kinds.size()];
+    if (from != to && !(approximates_softmax(from) && approximates_softmax(to))) return false;
+  }
+  return true;
+}
+
+bool is_fixed_by_training(const Config& config, const std::string& name,
+                          const std::vector<SchemaKey>& schema) {
+  for (const SchemaKey& key : schema)
+    if (key.name() == name) return key.spec.is_fixed_by_training;
+  for (const auto& [kind, options] : config.attention) {
+    const std::string prefix = std::string(kAttentionTable) + (has_several_kinds(config) ? kind + "." : "");
+    for (const OptionSpec& spec : find_attention_kind(kind).options)
+      if (prefix + spec.name == name) return spec.is_fixed_by_training;
+  }
+  return false;
+}
+
 constexpr char kExtends[] = "extends";
 constexpr char kExtendsHelp[] =
     "extends = \"base.toml\"\n      base file, relative to this file, which overrides its keys\n";
@@ -141,6 +166,20 @@ std::vector<std::string> find_differing_keys(const Config& a, const Config& b) {
       if (!equal) names.push_back(name);
     }
   }
+  return names;
+}
+
+std::vector<std::string> find_keys_fixed_by_training(const Config& trained, const Config& config) {
+  const auto schema = make_config_schema();
+  const auto trained_entries = list_attention_entries(trained), entries = list_attention_entries(config);
+  std::vector<std::string> names = find_differing_keys(trained, config);
+  std::erase_if(names, [&](const std::string& name) {
+    if (name == "model.attention") return may_replace_kinds(trained.model.attention, config.model.attention);
+    // An option of a kind that only one of the configs uses has a value in this config only.
+    if (name.starts_with(kAttentionTable) && trained_entries.contains(name) != entries.contains(name))
+      return true;
+    return !is_fixed_by_training(config, name, schema);
+  });
   return names;
 }
 

@@ -195,18 +195,21 @@ AttentionKind make_linear_attention_kind() {
                        .weight_dropout = make_unsupported("it computes no attention weights"),
                        .bfloat16 = true,
                        .has_constant_size_state = true,
-                       .can_round_step_results = true},
+                       .can_round_step_results = true,
+                       .approximates_softmax = false},
       .options =
           {{.name = "feature_map",
             .default_value = std::string(kFeatureMaps[0]),
             .help = "φ(x): elu(x) + 1, relu(x), relu(x)² or exp(x)",
-            .choices = {kFeatureMaps.begin(), kFeatureMaps.end()}},
+            .choices = {kFeatureMaps.begin(), kFeatureMaps.end()},
+            .is_fixed_by_training = true},
            {.name = "eps", .default_value = 1e-6, .help = "added to the denominator", .min = 1e-12, .max = 1},
            {.name = "rotation",
             .default_value = std::string(kRotations[0]),
             .help = "tensors that rotary positions rotate: the inputs x of φ, or the features φ(x) in the "
                     "numerator (RoFormer, equation 19)",
-            .choices = {kRotations.begin(), kRotations.end()}}},
+            .choices = {kRotations.begin(), kRotations.end()},
+            .is_fixed_by_training = true}},
       .make = make_linear_attention,
       // For each token, counts the update of the (dim, dim) state and the product of the query and the
       // state.

@@ -231,6 +231,54 @@ TEST_CASE("commands exit with 2 or 3 for settings that contradict the run") {
   CHECK(run_program({"eval"}).code == 2);
 }
 
+TEST_CASE("settings with which the weights would compute another function are errors") {
+  const TempDir dir;
+  const auto run_of = [&](const std::string& kind) {
+    Config config = make_tiny_sequence_config();
+    config.model.attention = {kind};
+    config.attention = {{kind, find_attention_kind(kind).default_options()}};
+    write_run(dir / kind, config);
+    return (dir / kind).string();
+  };
+  const auto eval = [](const std::string& run, const Words& settings) {
+    Words words = {"eval", run, "--limit", "2", "--json"};
+    for (const std::string& setting : settings) words.insert(words.end(), {"--set", setting});
+    return run_program(words);
+  };
+  const std::vector<std::pair<std::string, Words>> refused = {
+      {"gated-delta",
+       {"attention.activation=none", "attention.qk_norm=none", "attention.output_gate=sigmoid",
+        "attention.output_norm=none", "attention.preset=kda", "attention.negative_eigenvalues=true"}},
+      {"gated-linear", {"attention.decay=fixed"}},
+      {"linear",
+       {"attention.feature_map=relu", "model.attention=softmax", "model.activation=gelu", "model.norm=pre",
+        "model.positions=none", "model.heads=4"}},
+      {"softmax", {"model.attention=linear"}}};
+  for (const auto& [kind, settings] : refused) {
+    const std::string run = run_of(kind);
+    for (const std::string& setting : settings) {
+      CAPTURE(setting);
+      const auto result = eval(run, {setting});
+      CHECK(result.code == 2);
+      const std::string key = setting.substr(0, setting.find('='));
+      CHECK(contains(result.err, key + ": the model was trained with "));
+      CHECK(contains(result.err, ", and its weights have another meaning with "));
+    }
+  }
+  const auto heads = eval(run_of("linear"), {"model.heads=4", "model.head_dim=4"});
+  CHECK(contains(heads.err, "model.heads: the model was trained with 2,"));
+  // The value of the run, options of evaluations, and another kind of softmax attention.
+  const std::vector<std::pair<std::string, Words>> accepted = {
+      {"gated-delta", {"attention.activation=preset", "model.feedforward_chunks=2"}},
+      {"linear", {"attention.eps=1e-4"}},
+      {"softmax", {"model.attention=local", "attention.window=4"}}};
+  for (const auto& [kind, settings] : accepted) {
+    const auto result = eval(run_of(kind), settings);
+    CAPTURE(result.err);
+    CHECK(result.code == 0);
+  }
+}
+
 TEST_CASE("without the data set, eval exits with 3 and generate succeeds") {
   const TempDir dir;
   write_run(dir / "run", make_tiny_image_config("mnist"));

@@ -119,6 +119,28 @@ TEST_CASE("find_differing_keys() and format_config_value() describe the differen
                                                               "attention.feature_map", "attention.rotation"});
 }
 
+TEST_CASE("find_keys_fixed_by_training() lists the changes for which other weights are necessary") {
+  using Names = std::vector<std::string>;
+  TempFolder folder;
+  const std::string path = folder.write("a.toml", kMinimal);
+  const auto changed = [&](const Names& trained, const Names& sets) {
+    Names all = trained;
+    all.insert(all.end(), sets.begin(), sets.end());
+    return find_keys_fixed_by_training(load(path, trained), load(path, all));
+  };
+  CHECK(changed({}, {"model.layers=2", "optimizer.lr=1", "attention.eps=0.5"}).empty());
+  CHECK(changed({}, {"model.heads=1", "model.norm=pre", "attention.feature_map=relu"}) ==
+        Names{"model.heads", "model.norm", "attention.feature_map"});
+  CHECK(changed({"model.attention=lsh"}, {"attention.rounds=8", "attention.chunk_length=32"}).empty());
+  CHECK(changed({"model.attention=lsh"}, {"model.attention=shared-softmax"}).empty());
+  CHECK(changed({"model.attention=lsh"}, {"model.attention=linear"}) == Names{"model.attention"});
+  const std::string two = "model.attention=['gated-delta', 'softmax']";
+  CHECK(changed({two}, {"model.attention=['gated-delta', 'local']", "attention.local.window=4"}).empty());
+  CHECK(changed({two}, {"model.attention=['softmax', 'gated-delta']"}) == Names{"model.attention"});
+  CHECK(changed({two}, {"attention.gated-delta.output_gate=sigmoid"}) ==
+        Names{"attention.gated-delta.output_gate"});
+}
+
 TEST_CASE("extends merges tables key by key, relative to the extending file, in chains") {
   TempFolder folder;
   folder.write("base/root.toml",

@@ -65,8 +65,9 @@ Config read_config(const Checkpoint& checkpoint, const RunChoice& choice) {
   }
 }
 
-// Throws ConfigError if a setting would change the tokenizer, which the state of the checkpoint contains.
-void check_tokenizer_settings(const Checkpoint& checkpoint, const Config& config, RunChoice choice) {
+// Throws ConfigError if a setting would change the tokenizer, which the state of the checkpoint contains, or
+// what the weights compute.
+void check_settings(const Checkpoint& checkpoint, const Config& config, RunChoice choice) {
   if (choice.config_settings.empty()) return;
   choice.config_settings.clear();
   const Config own = read_config(checkpoint, choice);
@@ -74,6 +75,10 @@ void check_tokenizer_settings(const Checkpoint& checkpoint, const Config& config
     if (key == "data.tokenizer" || key == "data.vocabulary" || key == "data.sentencepiece_model")
       throw ConfigError(key + ": the run stores its tokenizer, so the value must be that of the run, " +
                         format_config_value(own, key));
+  for (const std::string& key : find_keys_fixed_by_training(own, config))
+    throw ConfigError(concat_text(key, ": the model was trained with ", format_config_value(own, key),
+                                  ", and its weights have another meaning with ",
+                                  format_config_value(config, key)));
 }
 
 // Returns the run directory of a checkpoint, or "" for a checkpoint outside of a run directory.
@@ -108,7 +113,7 @@ std::unique_ptr<Task> make_limited_task(const Checkpoint& checkpoint, const Conf
 LoadedTask load(const Checkpoint& checkpoint, const Config& config, const RunChoice& choice) {
   Communicator& processes = *init_process_group().communicator;
   const TrainingState state = checkpoint.read_state();
-  if (!state.is_converted) check_tokenizer_settings(checkpoint, config, choice);
+  if (!state.is_converted) check_settings(checkpoint, config, choice);
   LoadedTask loaded;
   loaded.checkpoint_folder = checkpoint.folder();
   loaded.step = state.step;

@@ -208,6 +208,7 @@ AttentionKind make_gated_kind(const char* name, const char* help, bool delta) {
                        .has_constant_size_state = true,
                        .can_round_step_results = true,
                        .reads_layer_input = true,
+                       .approximates_softmax = false,
                        .has_projection_biases = false},
       .options = list_gated_linear_options(delta),
       .make = [delta](const OptionValues& values, const AttentionSetup& setup) -> std::unique_ptr<Attention> {

@@ -8,6 +8,7 @@ namespace {
 constexpr const char* kPreset = "preset";
 constexpr int64_t kNumberOfPreset = -1;
 constexpr double kGateNormalizer = 16;  // as in GLA
+constexpr double kMaxRank = 1 << 16;
 
 struct GatedPreset {
   const char* name;
@@ -118,7 +119,6 @@ GatedLinearOptions read_gated_linear_options(const OptionValues& values, bool de
 }
 
 std::vector<OptionSpec> list_gated_linear_options(bool delta) {
-  constexpr double kMaxRank = 1 << 16;
   std::vector<std::string> presets;
   for (const GatedPreset& preset : list_presets(delta)) presets.emplace_back(preset.name);
   const auto text = [](const char* name, const char* help, const std::vector<std::string>& choices) {
@@ -154,9 +154,6 @@ std::vector<OptionSpec> list_gated_linear_options(bool delta) {
           .use_if({.option = "output_gate", .values = {"none"}, .is_negated = true}),
       text("output_norm", "RMS norm of the results: none, of each head, or of all heads",
            {"none", "head", "width"})};
-  options.push_back({.name = "carry_state",
-                     .default_value = false,
-                     .help = "begin a segment of a text with the state after the previous segment"});
   if (delta) {
     options.push_back({.name = "negative_eigenvalues",
                        .default_value = false,
@@ -175,6 +172,10 @@ std::vector<OptionSpec> list_gated_linear_options(bool delta) {
                        .max = 1e6,
                        .used_if = per_channel});
   }
+  for (OptionSpec& option : options) option.fix_by_training();
+  options.push_back({.name = "carry_state",
+                     .default_value = false,
+                     .help = "begin a segment of a text with the state after the previous segment"});
   return options;
 }
 
