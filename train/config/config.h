@@ -184,11 +184,15 @@ std::vector<OptionSpec> list_config_keys();
 // Omits keys that have an effect in neither config.
 std::vector<std::string> find_differing_keys(const Config& a, const Config& b);
 
-// Returns the names of the keys in find_differing_keys() whose values in `config` change what the weights of
-// a model compute that was trained with `trained`, such as model.norm. The options of attention kinds are
-// such keys if they have OptionSpec::is_fixed_by_training. model.attention is such a key unless each replaced
-// kind and its replacement have AttentionCapabilities::approximates_softmax.
-std::vector<std::string> find_keys_fixed_by_training(const Config& trained, const Config& config);
+// Names of keys ("table.key"), and their values in a training as TOML text.
+using FixedKeys = std::vector<std::pair<std::string, std::string>>;
+
+// Returns the keys whose values in `config` change what the weights of a model compute that was trained with
+// `trained`, such as model.norm: keys and options of attention kinds with OptionSpec::is_fixed_by_training.
+// The layers are compared one by one. An option that a replaced kind and its replacement share is compared,
+// too. model.attention is such a key unless each replaced kind and its replacement have
+// AttentionCapabilities::approximates_softmax.
+FixedKeys find_keys_fixed_by_training(const Config& trained, const Config& config);
 
 // Returns true if a resumed run may change the value of a key ("table.key").
 bool may_change_on_resume(const std::string& name);

@@ -17,6 +17,11 @@ bool has_several_kinds(const Config& config) {
   return config.attention.size() > 1;
 }
 
+// Returns the name of the key of an option of an attention kind that the config uses.
+std::string name_attention_entry(const Config& config, const std::string& kind, const std::string& option) {
+  return std::string(kAttentionTable) + (has_several_kinds(config) ? kind + "." : "") + option;
+}
+
 // Returns the option values of all attention kinds in the config. The keys of the map are the names of the
 // config keys: "attention.OPTION", or "attention.KIND.OPTION" if there are several kinds.
 std::map<std::string, OptionValue> list_attention_entries(const Config& config) {
@@ -24,7 +29,7 @@ std::map<std::string, OptionValue> list_attention_entries(const Config& config) 
   if (!uses_attention(config)) return entries;
   for (const auto& [kind, options] : config.attention)
     for (const auto& [option, value] : options.values_by_name())
-      entries[std::string(kAttentionTable) + (has_several_kinds(config) ? kind + "." : "") + option] = value;
+      entries[name_attention_entry(config, kind, option)] = value;
   return entries;
 }
 
@@ -57,29 +62,27 @@ std::string format_help_line(const OptionSpec& spec, const KeyScope& scope) {
          spec.help + " (" + describe_expected_value(spec) + owners + ")\n";
 }
 
-// Returns whether layers with the kinds `trained` may have the kinds `kinds` in evaluations. Both lists
-// repeat over the layers.
-bool may_replace_kinds(const std::vector<std::string>& trained, const std::vector<std::string>& kinds) {
-  const auto approximates_softmax = [](const std::string& kind) {
-    return find_attention_kind(kind).capabilities.approximates_softmax;
+// Adds the keys of [attention] to the result of find_keys_fixed_by_training().
+void add_attention_keys_fixed_by_training(const Config& trained, const Config& config, FixedKeys& keys) {
+  const auto add = [&](const std::string& name, const std::string& value) {
+    const bool is_known =
+        std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return key.first == name; });
+    if (!is_known) keys.emplace_back(name, value);
   };
-  for (size_t i = 0; i < trained.size() * kinds.size(); ++i) {
-    const std::string &from = trained[i % trained.size()], &to = kinds[i % kinds.size()];
-    if (from != to && !(approximates_softmax(from) && approximates_softmax(to))) return false;
+  const auto &old_kinds = trained.model.attention, &kinds = config.model.attention;
+  for (size_t layer = 0; layer < old_kinds.size() * kinds.size(); ++layer) {  // both lists repeat
+    const std::string &old_kind = old_kinds[layer % old_kinds.size()], &kind = kinds[layer % kinds.size()];
+    const AttentionKind& to = find_attention_kind(kind);
+    if (old_kind != kind && !(find_attention_kind(old_kind).capabilities.approximates_softmax &&
+                              to.capabilities.approximates_softmax))
+      add("model.attention", format_config_value(trained, "model.attention"));
+    const auto &old_values = trained.attention.at(old_kind).values_by_name(),
+               &values = config.attention.at(kind).values_by_name();
+    for (const OptionSpec& spec : to.options)
+      if (const auto old = old_values.find(spec.name);
+          spec.is_fixed_by_training && old != old_values.end() && old->second != values.at(spec.name))
+        add(name_attention_entry(config, kind, spec.name), format_option_value(old->second));
   }
-  return true;
-}
-
-bool is_fixed_by_training(const Config& config, const std::string& name,
-                          const std::vector<SchemaKey>& schema) {
-  for (const SchemaKey& key : schema)
-    if (key.name() == name) return key.spec.is_fixed_by_training;
-  for (const auto& [kind, options] : config.attention) {
-    const std::string prefix = std::string(kAttentionTable) + (has_several_kinds(config) ? kind + "." : "");
-    for (const OptionSpec& spec : find_attention_kind(kind).options)
-      if (prefix + spec.name == name) return spec.is_fixed_by_training;
-  }
-  return false;
 }
 
 constexpr char kExtends[] = "extends";
@@ -169,18 +172,15 @@ std::vector<std::string> find_differing_keys(const Config& a, const Config& b) {
   return names;
 }
 
-std::vector<std::string> find_keys_fixed_by_training(const Config& trained, const Config& config) {
-  const auto schema = make_config_schema();
-  const auto trained_entries = list_attention_entries(trained), entries = list_attention_entries(config);
-  std::vector<std::string> names = find_differing_keys(trained, config);
-  std::erase_if(names, [&](const std::string& name) {
-    if (name == "model.attention") return may_replace_kinds(trained.model.attention, config.model.attention);
-    // An option of a kind that only one of the configs uses has a value in this config only.
-    if (name.starts_with(kAttentionTable) && trained_entries.contains(name) != entries.contains(name))
-      return true;
-    return !is_fixed_by_training(config, name, schema);
-  });
-  return names;
+FixedKeys find_keys_fixed_by_training(const Config& trained, const Config& config) {
+  FixedKeys keys;
+  for (const SchemaKey& key : make_config_schema())
+    if (key.spec.is_fixed_by_training && key.get(trained) != key.get(config) &&
+        !(key.find_unmet_condition(trained) && key.find_unmet_condition(config)))
+      keys.emplace_back(key.name(), key.format(key.get(trained)));
+  if (uses_attention(trained) && uses_attention(config))
+    add_attention_keys_fixed_by_training(trained, config, keys);
+  return keys;
 }
 
 std::string explain_unused_key(const Config& config, const std::string& name) {

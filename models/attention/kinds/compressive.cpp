@@ -177,7 +177,8 @@ std::vector<OptionSpec> compressive_options() {
            .default_value = std::string("convolution"),
            .help = "compresses the inputs of the layer",
            .choices = {"convolution", "mean", "max"},
-           .used_if = compresses},
+           .used_if = compresses,
+           .is_fixed_by_training = true},
           make_clamp_option()};
 }
 

@@ -188,7 +188,8 @@ AttentionKind make_performer_attention_kind() {
                        .weight_dropout = make_unsupported("it computes no attention weights"),
                        .bfloat16 = make_unsupported("exponents of its features need float32"),
                        .has_constant_size_state = true,
-                       .can_round_step_results = true},
+                       .can_round_step_results = true,
+                       .approximates_softmax = false},
       .options = performer_option_specs(),
       .make =
           [](const OptionValues& values, const AttentionSetup&) {

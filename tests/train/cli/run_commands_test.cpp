@@ -261,12 +261,13 @@ TEST_CASE("settings with which the weights would compute another function are er
       const auto result = eval(run, {setting});
       CHECK(result.code == 2);
       const std::string key = setting.substr(0, setting.find('='));
-      CHECK(contains(result.err, key + ": the model was trained with "));
-      CHECK(contains(result.err, ", and its weights have another meaning with "));
+      CHECK(contains(result.err, key + ": the weights are those of a training with "));
+      CHECK(contains(result.err, ", and do not fit "));
     }
   }
-  const auto heads = eval(run_of("linear"), {"model.heads=4", "model.head_dim=4"});
-  CHECK(contains(heads.err, "model.heads: the model was trained with 2,"));
+  const auto both = eval(run_of("linear"), {"model.heads=4", "model.head_dim=4"});
+  CHECK(contains(both.err, "model.heads: the weights are those of a training with 2, and do not fit 4"));
+  CHECK(contains(both.err, "model.head_dim: the weights are those of a training with 8, and do not fit 4"));
   // The value of the run, options of evaluations, and another kind of softmax attention.
   const std::vector<std::pair<std::string, Words>> accepted = {
       {"gated-delta", {"attention.activation=preset", "model.feedforward_chunks=2"}},

@@ -44,6 +44,9 @@ TEST_CASE("a converted run has no tokenizer and no optimizer state, and is evalu
   const Words eval{"eval", run.path(), "--json"}, eval_converted{"eval", converted, "--json"};
   const double bits = parse_json_output(run_program(eval))["bits_per_dim"];
   CHECK(parse_json_output(run_program(eval_converted))["bits_per_dim"] == bits);
+  const auto refused = run_program({"eval", converted, "--set", "model.activation=gelu"});
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err, "model.activation: the weights are those of a training with \"relu\""));
   CHECK(run_program({"generate", converted, "--prompt", "the ", "--length", "20"}).out ==
         generated(run, {"--prompt", "the ", "--length", "20"}));
   write_file(run.dir / "lines", std::string("the cat\n"));

@@ -126,7 +126,10 @@ TEST_CASE("find_keys_fixed_by_training() lists the changes for which other weigh
   const auto changed = [&](const Names& trained, const Names& sets) {
     Names all = trained;
     all.insert(all.end(), sets.begin(), sets.end());
-    return find_keys_fixed_by_training(load(path, trained), load(path, all));
+    Names names;
+    for (const auto& [name, value] : find_keys_fixed_by_training(load(path, trained), load(path, all)))
+      names.push_back(name);
+    return names;
   };
   CHECK(changed({}, {"model.layers=2", "optimizer.lr=1", "attention.eps=0.5"}).empty());
   CHECK(changed({}, {"model.heads=1", "model.norm=pre", "attention.feature_map=relu"}) ==
@@ -139,6 +142,15 @@ TEST_CASE("find_keys_fixed_by_training() lists the changes for which other weigh
   CHECK(changed({two}, {"model.attention=['softmax', 'gated-delta']"}) == Names{"model.attention"});
   CHECK(changed({two}, {"attention.gated-delta.output_gate=sigmoid"}) ==
         Names{"attention.gated-delta.output_gate"});
+  // The keys of a layer have other names if the number of kinds changes, and those of a replaced kind always.
+  const Names silu = {"attention.conv=3", "attention.conv_activation=silu"};
+  const std::string list = "model.attention=['softmax', 'local']";
+  const Config trained = load(path, {"model.attention=softmax", silu[0], silu[1]}),
+               mixed = load(path, {list, "attention.softmax.conv=3", "attention.local.conv=3"});
+  CHECK(find_keys_fixed_by_training(trained, mixed) ==
+        FixedKeys{{"attention.softmax.conv_activation", "\"silu\""},
+                  {"attention.local.conv_activation", "\"silu\""}});
+  CHECK(find_keys_fixed_by_training(mixed, trained) == FixedKeys{{"attention.conv_activation", "\"none\""}});
 }
 
 TEST_CASE("extends merges tables key by key, relative to the extending file, in chains") {

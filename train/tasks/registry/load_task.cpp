@@ -65,20 +65,23 @@ Config read_config(const Checkpoint& checkpoint, const RunChoice& choice) {
   }
 }
 
-// Throws ConfigError if a setting would change the tokenizer, which the state of the checkpoint contains, or
-// what the weights compute.
-void check_settings(const Checkpoint& checkpoint, const Config& config, RunChoice choice) {
+// Throws ConfigError if a setting would change the tokenizer, which the state of a training contains, or what
+// the weights compute.
+void check_settings(const Checkpoint& checkpoint, const Config& config, RunChoice choice, bool is_converted) {
   if (choice.config_settings.empty()) return;
   choice.config_settings.clear();
   const Config own = read_config(checkpoint, choice);
+  std::string problems;
+  const auto add = [&](const std::string& problem) { problems += (problems.empty() ? "" : "\n") + problem; };
   for (const std::string& key : find_differing_keys(own, config))
-    if (key == "data.tokenizer" || key == "data.vocabulary" || key == "data.sentencepiece_model")
-      throw ConfigError(key + ": the run stores its tokenizer, so the value must be that of the run, " +
-                        format_config_value(own, key));
-  for (const std::string& key : find_keys_fixed_by_training(own, config))
-    throw ConfigError(concat_text(key, ": the model was trained with ", format_config_value(own, key),
-                                  ", and its weights have another meaning with ",
-                                  format_config_value(config, key)));
+    if (!is_converted &&
+        (key == "data.tokenizer" || key == "data.vocabulary" || key == "data.sentencepiece_model"))
+      add(key + ": the run stores its tokenizer, so the value must be that of the run, " +
+          format_config_value(own, key));
+  for (const auto& [key, value] : find_keys_fixed_by_training(own, config))
+    add(concat_text(key, ": the weights are those of a training with ", value, ", and do not fit ",
+                    format_config_value(config, key)));
+  if (!problems.empty()) throw ConfigError(problems);
 }
 
 // Returns the run directory of a checkpoint, or "" for a checkpoint outside of a run directory.
@@ -113,7 +116,7 @@ std::unique_ptr<Task> make_limited_task(const Checkpoint& checkpoint, const Conf
 LoadedTask load(const Checkpoint& checkpoint, const Config& config, const RunChoice& choice) {
   Communicator& processes = *init_process_group().communicator;
   const TrainingState state = checkpoint.read_state();
-  if (!state.is_converted) check_settings(checkpoint, config, choice);
+  check_settings(checkpoint, config, choice, state.is_converted);
   LoadedTask loaded;
   loaded.checkpoint_folder = checkpoint.folder();
   loaded.step = state.step;

@@ -49,7 +49,7 @@ struct LoadedTask {
 };
 
 // Throws CheckpointError if RunChoice::path contains no checkpoint or if the checkpoint is damaged. Throws
-// ConfigError if RunChoice::config_settings are invalid or do not match the weights. Throws DivergenceError
+// ConfigError if RunChoice::config_settings are invalid, or if the weights would compute another function. Throws DivergenceError
 // if a weight is not finite.
 LoadedTask load_task(const RunChoice& choice);
 
