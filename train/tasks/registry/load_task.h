@@ -49,8 +49,8 @@ struct LoadedTask {
 };
 
 // Throws CheckpointError if RunChoice::path contains no checkpoint or if the checkpoint is damaged. Throws
-// ConfigError if RunChoice::config_settings are invalid, or if the weights would compute another function. Throws DivergenceError
-// if a weight is not finite.
+// ConfigError if RunChoice::config_settings are invalid, do not fit the shapes of the weights, or make them
+// compute another function. Throws DivergenceError if a weight is not finite.
 LoadedTask load_task(const RunChoice& choice);
 
 }  // namespace tapeformer
