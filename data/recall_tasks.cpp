@@ -72,8 +72,7 @@ std::vector<std::pair<std::string, std::string>> find_option_problems(const Reca
       problems.emplace_back(name,
                             concat_text("keys have even positions, expected an even number, got ", length));
   };
-  const auto check_split = [&](const char* length_name, int64_t length, const char* pairs_name,
-                               int64_t pairs) {
+  const auto check_split = [&](int64_t length, const char* pairs_name, int64_t pairs) {
     if (pairs < 1 || pairs > length / 4)
       problems.emplace_back(
           pairs_name, concat_text("each pair and each query takes two positions, expected 1 to ", length / 4,
@@ -85,10 +84,9 @@ std::vector<std::pair<std::string, std::string>> find_option_problems(const Reca
   const int64_t max_length = options.sequences.max_length, test_length = options.sequences.test_length;
   check_even("max_length", max_length);
   if (test_length >= SymbolTask::kMinLength) check_even("test_length", test_length);
-  check_split("max_length", max_length, "pairs", options.pairs);
+  check_split(max_length, "pairs", options.pairs);
   if (options.test_pairs != 0)
-    check_split(test_length > 0 ? "test_length" : "max_length", test_length > 0 ? test_length : max_length,
-                "test_pairs", options.test_pairs);
+    check_split(test_length > 0 ? test_length : max_length, "test_pairs", options.test_pairs);
   else if (test_length >= SymbolTask::kMinLength && options.pairs >= 1 && test_length < 4 * options.pairs)
     problems.emplace_back("test_length", concat_text("expected at least 4 * pairs = ", 4 * options.pairs,
                                                      ", or 0 (max_length), got ", test_length));
