@@ -73,9 +73,12 @@ void add_attention_keys_fixed_by_training(const Config& trained, const Config& c
   for (size_t layer = 0; layer < old_kinds.size() * kinds.size(); ++layer) {  // both lists repeat
     const std::string &old_kind = old_kinds[layer % old_kinds.size()], &kind = kinds[layer % kinds.size()];
     const AttentionKind& to = find_attention_kind(kind);
-    if (old_kind != kind && !(find_attention_kind(old_kind).capabilities.approximates_softmax &&
-                              to.capabilities.approximates_softmax))
+    const bool may_replace = find_attention_kind(old_kind).capabilities.approximates_softmax &&
+                             to.capabilities.approximates_softmax;
+    if (old_kind != kind && !may_replace) {
       add("model.attention", format_config_value(trained, "model.attention"));
+      continue;
+    }
     const auto &old_values = trained.attention.at(old_kind).values_by_name(),
                &values = config.attention.at(kind).values_by_name();
     for (const OptionSpec& spec : to.options)
