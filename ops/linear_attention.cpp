@@ -128,9 +128,7 @@ void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
             state.key_sum.dtype() == q.dtype() && state.kv.is_contiguous() && state.key_sum.is_contiguous(),
         kStep, "state ", name_of(state.kv.dtype()), " ", state.kv.shape(), " and ", state.key_sum.shape(),
         " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
-  for (const Tensor* x : {&state.kv, &state.key_sum})
-    check(x->device() == q.device(), kStep, "the state is on ", x->device().to_string(), ", and q is on ",
-          q.device().to_string());
+  check_on_device_of_q(kStep, "the state", {&state.kv, &state.key_sum}, q);
   dispatch_floating(kStep, out, [&]<class O>(auto backend) {
     using T = Compute<O>;
     const auto optional_rows = [](const Tensor& x) {

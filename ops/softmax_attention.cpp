@@ -205,9 +205,7 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
             cache.values.is_contiguous(),
         kStep, "cache ", name_of(cache.keys.dtype()), " ", cache.keys.shape(), " and ", cache.values.shape(),
         " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
-  for (const Tensor* x : {&cache.keys, &cache.values})
-    check(x->device() == q.device(), kStep, "the cache is on ", x->device().to_string(), ", and q is on ",
-          q.device().to_string());
+  check_on_device_of_q(kStep, "the cache", {&cache.keys, &cache.values}, q);
   check(cache.length >= 0, kStep, "the length of the cache must not be negative, got ", cache.length);
   check(cache.length < capacity || capacity >= cache.pattern.max_causal_key_count(), kStep,
         "the cache is full: capacity ", capacity, ", length ", cache.length);

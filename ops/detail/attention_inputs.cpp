@@ -32,6 +32,13 @@ void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, co
   check_same_kind(op, q, k, v);
 }
 
+void check_on_device_of_q(const char* op, const char* name, std::initializer_list<const Tensor*> tensors,
+                          const Tensor& q) {
+  for (const Tensor* x : tensors)
+    check(x->device() == q.device(), op, name, " is on ", x->device().to_string(), ", and q is on ",
+          q.device().to_string());
+}
+
 void check_attention_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
                           const Tensor& out, bool allow_bfloat16_out) {
   check_defined(op, "q", q, "k", k, "v", v, "out", out);
@@ -42,8 +49,7 @@ void check_attention_step(const char* op, const Tensor& q, const Tensor& k, cons
   check_same_kind(op, q, k, v);
   if (!allow_bfloat16_out || out.dtype() != DType::bfloat16 || q.dtype() != DType::float32)
     check_same_kind(op, q, k, out);
-  check(out.device() == q.device(), op, "out is on ", out.device().to_string(), ", and q is on ",
-        q.device().to_string());
+  check_on_device_of_q(op, "out", {&out}, q);
   for (const Tensor* x : {&q, &k, &v, &out})
     check(last_dimension_is_contiguous(*x), op, "the last dimension of q, k, v and out must be contiguous");
 }

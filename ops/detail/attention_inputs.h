@@ -16,6 +16,9 @@ void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, co
 // `allow_bfloat16_out` is true and q is float32, `out` can also be bfloat16.
 void check_attention_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
                           const Tensor& out, bool allow_bfloat16_out = false);
+// Throws ShapeError unless the tensors are on the device of q. `name` is the subject of the message.
+void check_on_device_of_q(const char* op, const char* name, std::initializer_list<const Tensor*> tensors,
+                          const Tensor& q);
 // Returns key_lengths as a contiguous int64 tensor (batch,) on the device of the keys, or an undefined tensor
 // if key_lengths is undefined. key_lengths must be on the CPU or on the device of the keys. Values on the CPU
 // must be in [0, key_length]. Values on a CUDA device are not checked, because reading the values would

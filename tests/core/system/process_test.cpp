@@ -6,10 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <string_view>
-
 #include "core/system/files.h"
 #include "core/threads/affinity.h"
+#include "tests/support/environment.h"
 #include "tests/support/temp_dir.h"
 
 using namespace tapeformer;
@@ -50,12 +49,9 @@ TEST_CASE("a child process writes its processors" * doctest::skip()) {
 TEST_CASE("a child process of a program with bound threads may use all processors") {
   const TempDir dir;
   const File out((dir / "out").string(), O_WRONLY | O_CREAT), err((dir / "err").string(), O_WRONLY | O_CREAT);
-  std::vector<std::string> environment = {"OMP_PROC_BIND=true"};
-  for (char** entry = environ; *entry; ++entry)
-    if (!std::string_view(*entry).starts_with("OMP_")) environment.emplace_back(*entry);
   ChildProcess bound({.program = "/proc/self/exe",
                       .arguments = {"test", "--no-skip", "--test-case=a child process writes its processors"},
-                      .environment = environment,
+                      .environment = environment_with_openmp("OMP_PROC_BIND=true"),
                       .output_descriptor = out.descriptor(),
                       .error_descriptor = err.descriptor()});
   CHECK(wait_for(bound) == 0);

@@ -7,6 +7,7 @@
 
 #include "core/system/files.h"
 #include "core/system/process.h"
+#include "tests/support/environment.h"
 #include "tests/support/temp_dir.h"
 
 using namespace tapeformer;
@@ -52,16 +53,13 @@ TEST_CASE("threads of a job are bound only if no other job runs, so that jobs sh
   const TempDir dir;
   for (const std::string variable : {"OMP_PROC_BIND=true", "OMP_PLACES=cores"}) {
     CAPTURE(variable);
-    std::vector<std::string> environment = {variable};
-    for (char** entry = environ; *entry; ++entry)
-      if (!std::string_view(*entry).starts_with("OMP_")) environment.emplace_back(*entry);
     const File out((dir / "out").string(), O_WRONLY | O_CREAT | O_TRUNC);
     std::vector<std::string> arguments =
         test_arguments("a program with bound threads runs one job and two jobs");
     arguments.insert(arguments.begin(), "test");
     ChildProcess bound({.program = "/proc/self/exe",
                         .arguments = arguments,
-                        .environment = environment,
+                        .environment = environment_with_openmp(variable),
                         .output_descriptor = out.descriptor(),
                         .error_descriptor = out.descriptor()});
     std::optional<int> status;
