@@ -7,6 +7,7 @@
 #include "data/translation/corpus_scorer.h"
 #include "data/translation/translation_dataset.h"
 #include "train/distributed/communicator.h"
+#include "train/signals.h"
 #include "train/tasks/translation/translator.h"
 
 namespace tapeformer {
