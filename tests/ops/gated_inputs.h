@@ -7,6 +7,7 @@
 #include "ops/elementwise.h"
 #include "ops/gated_linear_attention.h"
 #include "ops/sum.h"
+#include "ops/view.h"
 #include "tests/ops/attention_inputs.h"
 
 namespace tapeformer::test {

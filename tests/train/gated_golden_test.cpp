@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "models/layers/module.h"
 #include "ops/elementwise.h"
 #include "ops/gated_linear_attention.h"
 #include "ops/sum.h"
