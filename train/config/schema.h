@@ -1,4 +1,4 @@
-// The declarations of all config keys. Internal to the config code.
+// The declarations of the config keys outside of [attention]. Internal to the config code.
 #pragma once
 
 #include <string>

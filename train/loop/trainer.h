@@ -55,7 +55,7 @@ struct DryRunResult {
   int64_t parameter_count = 0, total_steps = 0;
   int64_t training_example_count = 0, evaluation_example_count = 0;
   int64_t memory_bytes = 0;         // peak memory of a step
-  std::optional<double> loss = {};  // loss of the last step; nullopt with a StepTimeModel
+  std::optional<double> loss = {};  // loss of the last step
   double seconds_per_step = 0;
   double estimated_seconds = 0;  // estimated training time, at most the time limit
 };

@@ -36,8 +36,8 @@ struct LoadedTask {
   int64_t step = 0;  // training step of the checkpoint
 
   const Config& config() const { return task->config(); }
-  // Returns the task as an AutoregressiveTask, ExampleTask or SpeechTask. Throws ConfigError if the task is
-  // another one.
+  // Returns the task as a T, for example an AutoregressiveTask or a TranslationTask. Throws ConfigError if
+  // the task is not a T.
   template <class T>
   const T& as() const {
     if (const auto* const result = dynamic_cast<const T*>(task.get())) return *result;
