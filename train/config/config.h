@@ -1,7 +1,6 @@
 // The configuration of a run, which is read from a TOML file, the files that this file extends, and --set
-// options. The schema (train/config/schema.cpp) declares the general keys. Options of data sets, model types,
-// attention kinds, optimizers and schedules are declared where these parts are registered. Validation, help,
-// suggestions for misspelled keys and to_toml() use all declarations. Only the config code reads TOML.
+// options. The schema has each key once: general keys, and the options of registered data sets, model types,
+// optimizers and schedules. Validation, help and to_toml() use the schema. Only the config code reads TOML.
 //
 // Functions throw ConfigError, which lists the problems of all files and --set options, one per line, in the
 // form "file:line:column: message" or "--set table.key: message".
