@@ -5,7 +5,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns the first `count` elements of the second dimension in a row, or the whole row.
+// Returns the first `count` elements of the second dimension in a row that is not empty, or the whole row.
 Tensor view_row(const Tensor& x, int64_t row, int64_t count) {
   const int64_t size = x.strides()[0];
   return x.alias({count < 0 ? size : count * x.strides()[1]}, {1}, row * size);
@@ -17,12 +17,17 @@ void copy_rows(const Tensor& from, const Tensor& to, std::span<const RowCopy> ro
   Shape a = from.shape(), b = to.shape();
   const bool fits = from.rank() == to.rank() && (count < 0 || (count <= a[1] && count <= b[1]));
   for (Shape* const shape : {&a, &b}) {
-    (*shape)[0] = 0;
+    (*shape)[0] = 1;
     if (count >= 0 && fits) (*shape)[1] = count;
   }
   check(fits && a == b && from.is_contiguous() && to.is_contiguous(), "copy_rows", "rows of ", from.shape(),
         " and ", to.shape(), " differ");
-  for (const RowCopy& row : rows) view_row(to, row.to, count).copy_from(view_row(from, row.from, count));
+  const auto has_row = [](const Tensor& x, int64_t row) { return row >= 0 && row < x.size(0); };
+  for (const RowCopy& row : rows) {
+    check(has_row(from, row.from) && has_row(to, row.to), "copy_rows", "row ", row.from, " of ", from.shape(),
+          " or row ", row.to, " of ", to.shape(), " does not exist");
+    if (a.numel() > 0) view_row(to, row.to, count).copy_from(view_row(from, row.from, count));
+  }
 }
 
 Tensor select_rows(const Tensor& from, std::span<const int64_t> rows) {

@@ -9,6 +9,7 @@ TEXT_SUFFIXES = {"", ".toml", ".json", ".scp", ".txt", ".fileids", ".transcripti
 IMAGES = ["image", "grid"]
 SEQUENCES = ["copy", "lsh"]
 TEXTS = ["text", "pieces", "gated"]
+TRANSLATIONS = ["pairs", "lightning"]
 
 
 def copy(base, folder, *names):
@@ -72,7 +73,9 @@ def needs_of(name):
         return ["data"]
     if name in TEXTS:
         return ["text.txt"]
-    special = {"ark": ["ark"], "an4": ["an4"], "pictures": ["pictures"], "pairs": ["pairs"]}
+    if name in TRANSLATIONS:
+        return ["pairs"]
+    special = {"ark": ["ark"], "an4": ["an4"], "pictures": ["pictures"]}
     return special.get(name, [] if name in SEQUENCES else ["kaldi", "lexicon.txt"])
 
 
@@ -91,7 +94,7 @@ def use_run(rng, name, runs="runs"):
     if name in TEXTS:
         return rng.choice([["eval", f"{runs}/{name}", "--limit", "2"], ["generate", f"{runs}/{name}", "--length", "3", "--json"],
                            ["eval", f"{runs}/{name}", "--limit", "2", "--context", "carried"], ["score", f"{runs}/{name}", "text.txt"]])
-    if name == "pairs":
+    if name in TRANSLATIONS:
         return rng.choice([["eval", f"{runs}/{name}"], ["translate", f"{runs}/{name}", "pairs/test.src", *translate_options(rng)],
                            ["score", f"{runs}/{name}", "pairs/test.src", "pairs/test.tgt", *rng.choice([[], ["--json"]])]])
     if name in [*IMAGES, "pictures"]:

@@ -84,6 +84,7 @@ CONFIGS = {
     "gated": ("sequence", "gated-delta", 'positions = "rotary"',
               TEXT + 'tokenizer = "bytes"\n[attention]\ndecay = "channel"\nconv = 3'),
     "pairs": ("translation", "softmax", 'norm = "pre"', PAIRS),
+    "lightning": ("translation", "gated-linear", "", PAIRS + '\n[attention]\npreset = "lightning"'),
     "an4": ("speech", None, 'encoder = "lstm"\nhidden = 8', 'dataset = "an4"\npath = "an4"\nmax_frames = 200'),
 }
 

@@ -68,6 +68,35 @@ TEST_CASE("pad adds zeros, and split_into_blocks pads the last block") {
   CHECK(split_into_blocks(x, 1, 3).shares_storage(x));
 }
 
+TEST_CASE("tensors without elements are reshaped, joined, divided and gathered, with gradients") {
+  const Tensor none = Tensor::zeros({0}, DType::int64);
+  for (const Shape& shape : {Shape{0, 3, 2}, Shape{2, 0, 2}, Shape{2, 3, 0}}) {
+    CAPTURE(shape.to_string());
+    const Tensor x = normal(shape);
+    set_requires_grad(x);
+    std::vector<Tensor> results = {contiguous(transpose(x, 0, 2)),
+                                   cast(x, DType::float32),
+                                   reshape(x, {0, 4}),
+                                   concat({x, x}, 0),
+                                   concat({x, slice(x, 1, 0, 0)}, 1),
+                                   stack({x, x}, 1),
+                                   slice(x, 2, 0, shape[2] / 2),
+                                   split_into_blocks(x, 1, 2),
+                                   pad(x, 1, 0, 0),
+                                   sum(x),
+                                   add(x, x)};
+    for (int dim = 0; dim < 3; ++dim)
+      for (const Tensor& part : unbind(x, dim)) results.push_back(part);
+    results.push_back(embedding(normal({4, 3}), none));
+    results.push_back(gather(x, 1, Tensor::zeros({shape[0], 0, shape[2]}, DType::int64)));
+    Tensor total = Tensor::zeros({}, DType::float64);
+    for (const Tensor& result : results) total = add(total, sum(cast(result, DType::float64)));
+    CHECK(total.item() == 0);
+    backward(total);
+    CHECK(gradient(x).shape() == shape);
+  }
+}
+
 TEST_CASE("softmax and logsumexp of large and infinite logits are not NaN") {
   const double inf = INFINITY;
   const Tensor x = Tensor::from_vector<double>({1000, 1000, -inf, -inf, -inf, -inf}, {2, 3});

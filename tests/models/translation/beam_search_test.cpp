@@ -63,6 +63,26 @@ Tensor row_of(const Tensor& x, int64_t row) {
   return slice(x, 0, row, row + 1).clone();
 }
 
+struct StateChoice {
+  std::string kind;
+  OptionValues options;
+};
+
+// Returns all kinds, and kinds whose convolutions have histories of no token and of one token.
+std::vector<StateChoice> list_state_choices() {
+  std::vector<StateChoice> choices;
+  for (const std::string& kind : translation_kinds()) choices.push_back({kind, test_options(kind)});
+  const auto add = [&](const std::string& kind,
+                       const std::vector<std::pair<std::string, OptionValue>>& options) {
+    choices.push_back({kind, find_attention_kind(kind).make_options(options)});
+  };
+  add("gated-linear", {{"preset", std::string("lightning")}});
+  add("gated-delta", {{"conv", int64_t{0}}});
+  for (const char* kind : {"gated-linear", "gated-delta", "linear", "softmax"})
+    for (const int64_t conv : {1, 2}) add(kind, {{"conv", conv}});
+  return choices;
+}
+
 }  // namespace
 
 TEST_CASE("decoding token by token equals the full decoder at each position") {
@@ -95,9 +115,11 @@ TEST_CASE("decoding token by token equals the full decoder at each position") {
 }
 
 TEST_CASE("copied rows and selected sentences continue as the original ones") {
-  for (const std::string& kind : translation_kinds()) {
+  for (const auto& [kind, values] : list_state_choices()) {
     CAPTURE(kind);
-    const auto model = make_translation(small_translation(StackForm::pre_norm, kind));
+    TranslationModelOptions options = small_translation(StackForm::pre_norm, kind);
+    options.encoder.attention = {{kind, values}};
+    const auto model = make_translation(options);
     const Batch batch = translation_batch({3, 5, 1}, {6, 6, 6}, kVocabulary);
     const NoGradScope no_grad;
     const EncodedSource source = model->encode(batch.source, batch.source_lengths, {});
