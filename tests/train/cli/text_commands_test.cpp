@@ -186,6 +186,8 @@ TEST_CASE("without position features, texts may be longer than the windows of tr
       const auto parts =
           parse_json_output(run.call({"eval", "--context", "carried", "--batch", "3", "--json"}));
       CHECK(parts["context"] == "state carried through 3 equal parts of the split");
+      CHECK(parts["tokens"] == carried["tokens"]);  // no multiple of three
+      CHECK(carried["tokens"].get<int64_t>() % 3 != 0);
       CHECK(std::abs(parts["bits_per_byte"].get<double>() - carried["bits_per_byte"].get<double>()) < 0.1);
     }
 }

@@ -124,7 +124,9 @@ Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDatase
   const auto start = std::chrono::steady_clock::now();
   const TokenSequence& text = dataset.tokens();
   stream_count = std::min(stream_count, text.size() - 1);
-  int64_t length = (text.size() - 1) / stream_count;
+  // The first `longer_count` streams have one prediction more than the others.
+  const int64_t shortest = (text.size() - 1) / stream_count, longer_count = (text.size() - 1) % stream_count;
+  int64_t length = shortest + (longer_count > 0);
   if (limit > 0) length = std::min(length, limit);
   check_carried(model, length);
   const NoGradScope no_grad;
@@ -132,8 +134,11 @@ Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDatase
   Evaluation result{.split = dataset.info().split, .example_count = stream_count, .text_score = TextScore()};
   const auto read = [&](int64_t t) {
     Tensor tokens = Tensor::empty({stream_count}, DType::int64);
-    for (int64_t s = 0; s < stream_count; ++s)
-      text.read(s * ((text.size() - 1) / stream_count) + t, 1, tokens.data<int64_t>() + s);
+    for (int64_t s = 0; s < stream_count; ++s) {
+      const int64_t first = s * shortest + std::min(s, longer_count);
+      // After the last token of a shorter stream, any token will do.
+      text.read(std::min(first + t, text.size() - 1), 1, tokens.data<int64_t>() + s);
+    }
     return tokens;
   };
   const Device device = model.predictor.weight.device();
@@ -143,10 +148,12 @@ Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDatase
     throw_if_stopped(stop);
     const Tensor& logits = decoder.step(tokens.to(device));
     tokens = read(t + 1);
-    const double nats = cross_entropy(logits, tokens.to(device)).item();
+    const int64_t count = t < shortest ? stream_count : longer_count;
+    const Tensor scored = slice(logits, 0, 0, count), targets = slice(tokens, 0, 0, count);
+    const double nats = cross_entropy(scored, targets.to(device)).item();
     if (!std::isfinite(nats)) throw DivergenceError("the logits of the model are not finite numbers");
-    result.text_score->nats += nats * static_cast<double>(stream_count);
-    const auto best = argmax(logits).to_vector(), expected = tokens.to_vector();
+    result.text_score->nats += nats * static_cast<double>(count);
+    const auto best = argmax(scored).to_vector(), expected = targets.to_vector();
     for (size_t i = 0; i < best.size(); ++i) correct += best[i] == expected[i];
     for (const double token : expected)
       result.text_score->add_token(*dataset.tokenizer(), static_cast<int64_t>(token));
