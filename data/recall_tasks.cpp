@@ -134,7 +134,7 @@ ParityTask::ParityTask(const ParityOptions& options)
   if (options.min_length < 0 || min_length_ > sequences.max_length)
     throw ConfigError(concat_text("parity: min_length ", options.min_length, ", expected 0 to max_length, ",
                                   sequences.max_length));
-  if (sequences.split == "test" && sequences.test_length > 0) min_length_ = sequences.test_length;
+  if (sequences.split == "test") min_length_ = info().length;
 }
 
 void ParityTask::write_example(const RandomStream& stream, const Example& example) const {

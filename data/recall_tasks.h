@@ -55,8 +55,8 @@ struct ParityOptions {
 
 // Parity of bits. A sequence contains random bits, and the target at each position is the sum modulo 2 of all
 // bits up to this position. The number of bits is uniformly distributed between min_length and max_length,
-// and shorter sequences are padded with zeros that have no targets. If test_length is not 0, all sequences of
-// the split "test" have test_length bits.
+// and shorter sequences are padded with zeros that have no targets. All sequences of the split "test" have
+// the largest number of bits: test_length, or max_length if test_length is 0.
 class ParityTask final : public SymbolTask {
  public:
   explicit ParityTask(const ParityOptions& options);

@@ -205,8 +205,12 @@ TEST_CASE("the test split has its own length and number of pairs") {
   }
   check_recall(read_example(*make_set("mqar", recall, {.split = "test"}), 0), 96, 24, 64);
   check_recall(read_example(*make_set("mqar", recall, {.split = "valid"}), 0), 32, 4, 64);
-  const auto bits = make_set("parity", parity, {.split = "test"});
-  for (int64_t i = 0; i < 20; ++i) CHECK(read_example(*bits, i).mask == Values(96, 1));
+  for (const auto& [options, length] :
+       {std::pair(parity, 96), std::pair(OptionValues{{"max_length", int64_t{32}}}, 32)}) {
+    const auto bits = make_set("parity", options, {.split = "test"});
+    for (int64_t i = 0; i < 20; ++i)
+      CHECK(read_example(*bits, i).mask == Values(static_cast<size_t>(length), 1));
+  }
 }
 
 TEST_CASE("impossible options of recall tasks are named") {
