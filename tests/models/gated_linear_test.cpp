@@ -125,6 +125,29 @@ TEST_CASE("gated linear attention: initial decays and time steps are those of Ga
     }
 }
 
+TEST_CASE("gated linear attention: a rate above the range of float32 gives finite results") {
+  for (const GatedSettings& settings : {GatedSettings{},
+                                        {{"decay", std::string("channel")}},
+                                        {{"decay", std::string("channel")}, {"decay_lower_bound", -5.0}}}) {
+    const AttentionKind& kind = find_attention_kind("gated-delta");
+    const auto attention = kind.make(kind.make_options(settings), {.heads = 2, .dim = 4});
+    attention->initialize(1);
+    for (const auto& [name, parameter] : attention->parameters()) {
+      if (name.ends_with("log_rate")) detach(parameter).fill(100);
+      if (name.ends_with("time_step")) detach(parameter).fill(-200);  // softplus is 0 in float32
+    }
+    const Tensor x = normal({1, 5, 8}, 1, DType::float32), heads = reshape(x, {1, 5, 2, 4});
+    const Tensor out = attention->forward_with_input(x, heads, heads, heads, {}, {}, "");
+    for (const double value : out.to_vector()) CHECK(std::isfinite(value));
+    const auto state = attention->make_state({1, 2, 4, 4, 5, DType::float32, kCpu});
+    const Tensor first = reshape(slice(heads, 1, 0, 1), {1, 2, 4});
+    const Tensor token = Tensor::empty_like(first);
+    attention->observe_input(reshape(slice(x, 1, 0, 1), {1, 8}), *state);
+    attention->step(first.clone(), first.clone(), first, *state, token);
+    CHECK(max_difference(token, reshape(slice(out, 1, 0, 1), {1, 2, 4})) < 1e-6);
+  }
+}
+
 TEST_CASE("gated linear attention: options without effect are errors") {
   const AttentionKind& kind = find_attention_kind("gated-delta");
   const auto fails = [&](const GatedSettings& settings, const std::string& text) {

@@ -117,10 +117,16 @@ Tensor Gates::make_fixed_decays(const AttentionSetup& s) const {
   return decays.to(DType::float32);
 }
 
+Tensor Gates::compute_rate() const {
+  // Larger rates forget everything, too, but the product of an infinite rate and a softplus of 0 is NaN.
+  constexpr double kMaxLogRate = 80;
+  return exp(sub(log_rate_, relu(add(log_rate_, -kMaxLogRate))));
+}
+
 // a is (batch, length, heads, 1 or dim).
 Tensor Gates::compute_log_decay(const Tensor& a) const {
   if (options_.decay == DecayForm::gate) return mul(softplus(neg(a)), -1 / options_.gate_normalizer);
-  const Tensor rate = exp(log_rate_);
+  const Tensor rate = compute_rate();
   if (options_.decay == DecayForm::bounded) return mul(sigmoid(mul(a, rate)), options_.decay_bound);
   return mul(softplus(a), neg(rate));
 }
@@ -149,8 +155,8 @@ DecodingGates::DecodingGates(const Gates& gates, const AttentionStateOptions& s)
     else if (o.decay == DecayForm::bounded)
       factor_ = Tensor::full(shape, o.decay_bound, s.dtype, s.device);
     else
-      factor_ = expand_rate(neg(exp(gates.log_rate_)));
-    if (o.decay == DecayForm::bounded) rate_ = expand_rate(exp(gates.log_rate_));
+      factor_ = expand_rate(neg(gates.compute_rate()));
+    if (o.decay == DecayForm::bounded) rate_ = expand_rate(gates.compute_rate());
     if (o.decay_scales_values && o.decay == DecayForm::head)
       values_.beta = Tensor::empty(per_head, s.dtype, s.device);
   }

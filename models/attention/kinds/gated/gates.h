@@ -52,6 +52,7 @@ class Gates final : public Module {
 
   bool is_per_channel() const;
   Tensor make_fixed_decays(const AttentionSetup& setup) const;
+  Tensor compute_rate() const;  // exp(A), finite in float32
   Tensor compute_log_decay(const Tensor& a) const;
 
   GatedLinearOptions options_;
