@@ -70,7 +70,7 @@ const OptionTable<TextOptions>& text_table() {
     options
         ->add("eval_context", &O::eval_context,
               "tokens that each window of an evaluation repeats from the previous window and does not score; "
-              "0: windows do not overlap")
+              "0: none")
         .require_range(0, kMaxSize);
     options->add("streams", &O::use_segments,
                  "divide the text into batch_size parts and read a segment of each part per batch, in order");
