@@ -83,6 +83,7 @@ GATED = re.compile(r"^(.*?)layers\.0\.(?:attention|attn|self_attn|linear_attn)\.
 GATED_LAYER = re.compile(r"^(layers\.\d+)\.(attention|attn|self_attn|linear_attn)\.A_log$")
 
 Weights = dict[str, np.ndarray]
+Sources = dict[str, str]  # the names in the state dict of the tensors with translated names
 
 
 def read_file(path: Path):
@@ -127,20 +128,21 @@ def encoder_prefix(names: list[str]) -> str:
     )
 
 
-def split_attention(weights: Weights) -> Weights:
+def split_attention(weights: Weights, sources: Sources) -> Weights:
     """Translates the names of torch.nn.MultiheadAttention: in_proj holds the rows of query, key and value."""
     result: Weights = {}
     for name, value in weights.items():
         match = re.match(r"^(layers\.\d+)\.self_attn\.(in_proj_|out_proj\.)(weight|bias)$", name)
-        if not match:
-            result[name] = value
-        elif match[2] == "out_proj.":
-            result[f"{match[1]}.attention.out_projection.{match[3]}"] = value
-        elif value.ndim == 0 or value.shape[0] % 3 != 0:
-            raise ConversionError(f"{name}: expected the rows of query, key and value, found the shape {value.shape}")
-        else:
-            for part, rows in zip(("query", "key", "value"), np.split(value, 3), strict=True):
-                result[f"{match[1]}.attention.{part}_projection.{match[3]}"] = rows
+        parts = {name: value}
+        if match and match[2] == "out_proj.":
+            parts = {f"{match[1]}.attention.out_projection.{match[3]}": value}
+        elif match and (value.ndim == 0 or value.shape[0] % 3 != 0):
+            raise ConversionError(f"{sources[name]}: expected the rows of query, key and value, found the shape {value.shape}")
+        elif match:
+            names = (f"{match[1]}.attention.{part}_projection.{match[3]}" for part in ("query", "key", "value"))
+            parts = dict(zip(names, np.split(value, 3), strict=True))
+        result |= parts
+        sources |= dict.fromkeys(parts, sources[name])
     return result
 
 
@@ -151,26 +153,43 @@ def heads_of_rows(name: str, value: np.ndarray, heads: int, parts: int) -> list[
     return [part.reshape(-1, value.shape[1]) for part in value.reshape(heads, parts, -1, value.shape[1]).swapaxes(0, 1)]
 
 
-def translate_gated(weights: Weights) -> Weights:
+def check_heads(name: str, value: np.ndarray | None, parts: int, layer: Weights) -> None:
+    """Raises ConversionError if the rows of a projection are not `parts` times the rows of the value heads of its layer."""
+    heads, norm = layer["A_log"].size, layer.get("o_norm.weight", layer.get("norm.weight"))
+    if value is not None and norm is not None and value.ndim == 2 and value.shape[0] != parts * heads * norm.size:
+        raise ConversionError(f"{name} has {value.shape[0]} rows, and {heads} value heads of {norm.size} need "
+                              f"{parts * heads * norm.size}: key and value heads must have equal numbers and sizes")  # fmt: skip
+
+
+def translate_gated(weights: Weights, sources: Sources) -> Weights:
     """Translates the names of GatedDeltaNet of flash-linear-attention and of transformers."""
     weights = dict(weights)
     for match in [match for match in map(GATED_LAYER.match, list(weights)) if match]:
         path, layer = f"{match[1]}.{match[2]}.", {}
         for name in [name for name in weights if name.startswith(path)]:
             layer[name[len(path) :]] = weights.pop(name)
-        heads = layer["A_log"].size
+        origins = {name: sources[path + name] for name in layer}
+        for part in "qkvg":
+            check_heads(origins.get(f"{part}_proj.weight", ""), layer.get(f"{part}_proj.weight"), 1, layer)
         for packed, parts in (("in_proj_qkvz", "qkvg"), ("in_proj_ba", "ba")):
             if (value := layer.pop(f"{packed}.weight", None)) is not None:
-                rows = heads_of_rows(f"{path}{packed}.weight", value, heads, len(parts))
+                name = origins[f"{packed}.weight"]
+                if parts == "qkvg":
+                    check_heads(name, value, 4, layer)
+                rows = heads_of_rows(name, value, layer["A_log"].size, len(parts))
                 layer |= {f"{part}_proj.weight": part_rows for part, part_rows in zip(parts, rows, strict=True)}
+                origins |= {f"{part}_proj.weight": name for part in parts}
         convolutions = [layer.pop(f"{part}_conv1d.weight", None) for part in "qkv"]
         if all(value is not None and value.ndim == 3 for value in convolutions):
             layer["conv1d.weight"] = np.concatenate(convolutions)
+            origins["conv1d.weight"] = ", ".join(origins[f"{part}_conv1d.weight"] for part in "qkv")
         conv = layer.get("conv1d.weight")
         if conv is not None and conv.ndim == 3 and conv.shape[1] == 1:
             layer["conv1d.weight"] = conv[:, 0]
         layer["A_log"] = layer["A_log"].reshape(-1, 1)
-        weights |= {f"{match[1]}.attention.{GATED_NAMES.get(name, name)}": value for name, value in layer.items()}
+        for name, value in layer.items():
+            translated = f"{match[1]}.attention.{GATED_NAMES.get(name, name)}"
+            weights[translated], sources[translated] = value, origins[name]
     return weights
 
 
@@ -182,21 +201,22 @@ def rename(name: str, renames: list[tuple[str, str]]) -> str:
     return name
 
 
-def convert(state: Weights, renames: list[tuple[str, str]], drops: list[str]) -> Weights:
-    """Translates the names of a state dict to the names of a Tapeformer checkpoint."""
+def convert(state: Weights, renames: list[tuple[str, str]], drops: list[str]) -> tuple[Weights, Sources]:
+    """Translates the names of a state dict to the names of a Tapeformer checkpoint. Also returns the names before."""
     prefix = encoder_prefix(list(state))
     dropped = [name for name in state if any(name == drop or name.startswith(drop + ".") for drop in drops)]
-    encoder, others = {}, {}
+    encoder, others, sources = {}, {}, {}
     for name, value in state.items():
         if name in dropped:
             continue
         if re.match(re.escape(prefix) + r"(layers\.\d+\.|norm\.)", name):
             encoder[name[len(prefix) :]] = value
+            sources[name[len(prefix) :]] = name
         elif (new := rename(name, renames)) in others:
             raise ConversionError(f"{name}: another tensor has the name {new}, too")
         else:
-            others[new] = value
-    return translate_gated(split_attention(encoder)) | others
+            others[new], sources[new] = value, name
+    return translate_gated(split_attention(encoder, sources), sources) | others, sources
 
 
 def kind_options(config: dict, kind: str) -> dict:
@@ -301,7 +321,21 @@ def without_unused(weights: Weights, model: dict) -> Weights:
     return weights
 
 
-def checked(weights: Weights, config: dict) -> Weights:
+def describe_mismatch(missing: list[str], unknown: list[str], sources: Sources) -> str:
+    """Returns the message about tensors that are missing and tensors that no parameter of the model has."""
+    lines = ["the state dict does not match the config's model"]
+    lines += ["  missing: " + ", ".join(missing)] if missing else []
+    encoder = [name for name in unknown if re.match(r"layers\.\d+\.|norm\.", name)]
+    others = [name for name in unknown if name not in encoder]
+    for options, names in (("--drop", encoder), ("--rename and --drop", others)):
+        found = dict.fromkeys(sources[name] for name in names)
+        lines += [f"  unknown (see {options}): " + ", ".join(found)] if found else []
+    if missing == ["norm.weight"]:
+        lines.append("  the encoder has no final layer norm, which Tapeformer's models always have")
+    return "\n".join(lines)
+
+
+def checked(weights: Weights, sources: Sources, config: dict) -> Weights:
     """Returns the parameters of the config's model. Raises ConversionError if tensors do not match the model."""
     model = config["model"]
     check_model(model)
@@ -315,12 +349,7 @@ def checked(weights: Weights, config: dict) -> Weights:
     missing = [name for name in shapes if name not in weights and not name.endswith(".bias")]
     unknown = [name for name in weights if name not in shapes]
     if missing or unknown:
-        lines = ["the state dict does not match the config's model"]
-        lines += ["  missing: " + ", ".join(missing)] if missing else []
-        lines += ["  unknown (see --rename and --drop): " + ", ".join(unknown)] if unknown else []
-        if missing == ["norm.weight"]:
-            lines.append("  the encoder has no final layer norm, which Tapeformer's models always have")
-        raise ConversionError("\n".join(lines))
+        raise ConversionError(describe_mismatch(missing, unknown, sources))
     query = "layers.0.attention.query_projection.weight"
     if weights[query].ndim == 2 and weights[query].shape[0] != shapes[query][0]:
         raise ConversionError(f"the encoder's width is {weights[query].shape[0]}, and heads x head_dim of the config "
@@ -328,11 +357,14 @@ def checked(weights: Weights, config: dict) -> Weights:
     result = {}
     for name, shape in shapes.items():
         value = weights[name] if name in weights else np.zeros(shape, np.float32)
+        source = sources.get(name, name)
+        if ".gates." in name and value.shape[1:] == shape[1:] and value.shape != shape:
+            raise ConversionError(f"{source}: the layer has {value.shape[0]} heads, and model.heads is {shape[0]}")
         if value.shape != shape:
-            raise ConversionError(f"{name}: expected the shape {shape}, found {value.shape}")
+            raise ConversionError(f"{source}: expected the shape {shape}, found {value.shape}")
         wrong = np.count_nonzero(~np.isfinite(value))
         if wrong:
-            raise ConversionError(f"{name} has {wrong} non-finite elements of {value.size}")
+            raise ConversionError(f"{source} has {wrong} non-finite elements of {value.size}")
         result[name] = np.ascontiguousarray(value)
     return result
 
@@ -402,7 +434,8 @@ def main() -> int:
     try:
         config = read_config(options.config)
         check_tokenizer(config)
-        weights = checked(convert(read_state_dict(options.state_dict), options.rename, options.drop), config)
+        translated = convert(read_state_dict(options.state_dict), options.rename, options.drop)
+        weights = checked(*translated, config)
         write_run(options.out, weights, toml_text(config))
     except (ConversionError, OSError) as error:
         path = getattr(error, "filename", None)

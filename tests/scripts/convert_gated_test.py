@@ -148,13 +148,22 @@ def test_errors(folder: Path) -> None:
     path = "transformer.layers.1.attn."
     bias = {f"{path}q_conv1d.bias": torch.zeros(WIDTH)}
     packed = {f"{path}in_proj_ba.weight": torch.zeros(3, WIDTH)}
+    heads = {f"{path}{part}_proj.weight": torch.zeros(WIDTH // 2, WIDTH) for part in "qk"}  # half as many key heads
+    packed_heads = {f"{path}in_proj_qkvz.weight": torch.zeros(3 * WIDTH, WIDTH)}
+    more = {f"{path}{name}": torch.zeros(2 * HEADS) for name in ("A_log", "dt_bias")}
+    more |= {f"{path}{part}_proj.weight": torch.zeros(2 * HEADS, WIDTH) for part in "ab"}
+    more[f"{path}o_norm.weight"] = torch.ones(DIM // 2)
+    conv = ", ".join(f"transformer.layers.0.attn.{part}_conv1d.weight" for part in "qkv")
     cases = {
         "options": (state, {"decay": "channel"}, 'attention.decay is "channel": expected only the options conv'),
         "preset": (state, {"preset": "kda"}, 'attention.preset is "kda": expected only the options conv'),
-        "kernel": (state, {"conv": 3}, "conv.weight: expected the shape (48, 3), found (48, 4)"),
-        "gate": (state, {"output_gate": "none"}, "output_gate.weight"),
-        "bias": (state | bias, {}, "layers.1.attention.q_conv1d.bias"),
-        "packed": (state | packed, {}, "expected 2 parts with the rows of 2 heads, found (3, 16)"),
+        "kernel": (state, {"conv": 3}, f"{conv}: expected the shape (48, 3), found (48, 4)"),
+        "gate": (state, {"output_gate": "none"}, "unknown (see --drop): transformer.layers.0.attn.g_proj.weight, "),
+        "bias": (state | bias, {}, f"unknown (see --drop): {path}q_conv1d.bias"),
+        "packed": (state | packed, {}, f"{path}in_proj_ba.weight: expected 2 parts with the rows of 2 heads, found (3, 16)"),
+        "heads": (state | heads, {}, f"{path}q_proj.weight has 8 rows, and 2 value heads of 8 need 16: key and value heads"),
+        "packed heads": (state | packed_heads, {}, f"{path}in_proj_qkvz.weight has 48 rows, and 2 value heads of 8 need 64"),
+        "more heads": (state | more, {}, f"{path}a_proj.weight: the layer has 4 heads, and model.heads is 2"),
     }
     for name, (tensors, options, expected) in cases.items():
         torch.save(tensors, folder / f"wrong-{name}.pt")

@@ -358,6 +358,22 @@ def test_mismatches(folder: Path) -> None:
     assert wrong.returncode == 2 and "the encoder's width is 16" in wrong.stderr, wrong.stderr
 
 
+def test_unknown_names_are_names_that_drop_accepts(folder: Path) -> None:
+    """Each tensor of the encoder and outside of it that no parameter has is named as in the state dict."""
+    state = TextModel(256, {}).state_dict()
+    layer = "transformer.layers.1."
+    extra = [f"{layer}self_attn.bias_k", f"{layer}self_attn.out_proj.scale", f"{layer}norm3.weight", "transformer.norm.scale",
+             "embed.scale", "extra"]  # fmt: skip
+    torch.save(state | {name: torch.ones(WIDTH) for name in extra}, folder / "extra.pt")
+    arguments = (folder / "extra.pt", "--config", write_text_config(folder / "extra.toml", {}), "--out", folder / "extra", *RENAMES)
+    wrong = convert(*arguments)
+    named = re.findall(r"unknown \(see ([^)]*)\): (.*)", wrong.stderr)
+    assert named == [("--drop", ", ".join(extra[:4])), ("--rename and --drop", ", ".join(extra[4:]))], wrong.stderr
+    drops = (word for _, names in named for name in names.split(", ") for word in ("--drop", name))
+    done = convert(*arguments, *drops)
+    assert done.returncode == 0, done.stderr
+
+
 def test_errors(folder: Path) -> None:
     """An error is one line on standard error with exit status 2, and no file is written."""
     state = TextModel(256, {}).state_dict()
@@ -405,11 +421,11 @@ STATE_ERRORS = {
     "none.pt": "has no encoder",
     "list.pt": "list.pt: expected a state dict, found an object of type list",
     "nan.pt": f"layers.1.linear2.bias has {WIDTH} non-finite elements of {WIDTH}",
-    "overflow.pt": f"value_embedding.weight has {256 * WIDTH} non-finite elements of {256 * WIDTH}",
-    "scalar.pt": "value_embedding.weight: expected the shape (256, 16), found ()",
+    "overflow.pt": f"embed.weight has {256 * WIDTH} non-finite elements of {256 * WIDTH}",
+    "scalar.pt": "embed.weight: expected the shape (256, 16), found ()",
     "query.pt": "in_proj_weight: expected the rows of query, key and value, found the shape ()",
     "shape.pt": "in_proj_weight: expected the rows of query, key and value, found the shape (7, 16)",
-    "vocabulary.pt": "predictor.bias: expected the shape (256,), found (255,)",
+    "vocabulary.pt": "head.bias: expected the shape (256,), found (255,)",
     "twice.pt": "another tensor has the name predictor.bias, too",
     "sparse.pt": "expected a dense tensor of real numbers",
     "module.pt": "module.pt: torch cannot read it as a file of tensors: ",
@@ -475,7 +491,7 @@ def main() -> None:
         test_torch(folder, images, "pre", "gelu")
         test_mismatches(folder)
         for test in (test_text, test_sentencepiece, test_sinusoidal_positions, test_optimizers, test_attention_kinds,
-                     test_attention_list, test_errors):  # fmt: skip
+                     test_attention_list, test_unknown_names_are_names_that_drop_accepts, test_errors):  # fmt: skip
             test(folder)
     print("all conversions agree")
 
