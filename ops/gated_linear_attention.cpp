@@ -289,7 +289,8 @@ void gated_linear_attention_step(const Tensor& q, const Tensor& k, const Tensor&
   const Tensor &log_decay = options.log_decay, &erase = options.erase, &beta = options.beta;
   if (erase.defined()) {
     check_erase(kStep, erase, k);
-    check(erase.strides()[2] == 1, kStep, "the last dimension of the erase keys must be contiguous");
+    check(last_dimension_is_contiguous(erase), kStep,
+          "the last dimension of the erase keys must be contiguous");
   }
   if (beta.defined()) check_gate(kStep, "beta", beta, {shape.batch, shape.heads}, q);
   if (log_decay.defined()) {
@@ -299,7 +300,7 @@ void gated_linear_attention_step(const Tensor& q, const Tensor& k, const Tensor&
                : fixed     ? Shape{shape.heads}
                            : Shape{shape.batch, shape.heads},
                q);
-    check(!per_channel || log_decay.strides()[2] == 1, kStep,
+    check(!per_channel || last_dimension_is_contiguous(log_decay), kStep,
           "the last dimension of the log decay must be contiguous");
     if (per_channel) shape.decay_dim = shape.dim;
   }

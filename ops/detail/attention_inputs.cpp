@@ -13,11 +13,11 @@ void check_same_kind(const char* op, const Tensor& q, const Tensor& k, const Ten
         q.device().to_string(), ", ", k.device().to_string(), " and ", v.device().to_string());
 }
 
+}  // namespace
+
 bool last_dimension_is_contiguous(const Tensor& x) {
   return x.size(-1) <= 1 || x.strides()[-1] == 1;
 }
-
-}  // namespace
 
 void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
   check_defined(op, "q", q, "k", k, "v", v);

@@ -35,6 +35,7 @@ void bind_passes(nb::module_& m, const char* forward_name, const char* backward_
       m, forward_name,
       [=](int threads, Object q, Object k, Object v, Arguments... arguments, Object out, Object statistics) {
         const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
+        check_dtypes(tq, {{"k", tk}, {"v", tv}});
         const Options options = read_options(arguments...);
         const AttentionResult result = read_new_result(out, statistics);
         const ComputeScope compute(threads, tq);
@@ -99,6 +100,7 @@ struct LshSettings {
 void lsh_forward(int threads, const LshSettings& settings, Object q, Object v, const OptionalObject& lengths,
                  bool causal, double dropout, uint64_t seed, Object buckets, Object out, Object statistics) {
   const Tensor tq = read_tensor(q, "q"), tv = read_tensor(v, "v"), ids = read_new_tensor(buckets, "buckets");
+  check_dtypes(tq, {{"v", tv}});
   const LshOptions options = settings.read(lengths, causal, dropout, seed);
   const AttentionResult result = read_new_result(out, statistics);
   const ComputeScope compute(threads, tq);
@@ -139,6 +141,9 @@ void gated_forward(int threads, Object q, Object k, Object v, const OptionalObje
   const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
   const GatedLinearAttentionOptions options =
       GatedArguments{log_decay, erase, beta, initial_state, lengths, reverse}.read();
+  check_dtypes(
+      tq, {{"k", tk}, {"v", tv}, {"erase", options.erase}},
+      {{"log_decay", options.log_decay}, {"beta", options.beta}, {"initial_state", options.initial_state}});
   const GatedAttentionResult result{read_new_tensor(out, "out"), read_new_tensor(final_state, "final_state"),
                                     read_tensor(written, "written")};
   const ComputeScope compute(threads, tq);

@@ -72,6 +72,7 @@ class Run {
   }
 
   Tensor compute_token_logits(const Tensor& tokens, const Tensor& lengths) const {
+    if (takes_features()) throw nb::type_error("the model takes features: expected floats, not integers");
     const ComputeScope compute;
     const NoGradScope no_grad;
     if (loaded_.task->subject() == ModelSubject::classes)
@@ -83,6 +84,7 @@ class Run {
     return language_model().forward(tokens, {.is_prefix = true});
   }
   Tensor compute_feature_logits(const Tensor& features, const Tensor& lengths) const {
+    if (!takes_features()) throw nb::type_error("the model takes tokens: expected integers, not floats");
     const ComputeScope compute;
     const NoGradScope no_grad;
     if (loaded_.task->subject() == ModelSubject::sets)
@@ -222,6 +224,10 @@ class Run {
   }
 
  private:
+  bool takes_features() const {
+    const ModelSubject subject = loaded_.task->subject();
+    return subject == ModelSubject::sets || subject == ModelSubject::speech;
+  }
   const AutoregressiveModel& language_model() const { return loaded_.as<AutoregressiveTask>().model(); }
   const Tokenizer& tokenizer() const {
     if (const auto* const task = dynamic_cast<const TranslationTask*>(loaded_.task.get()))

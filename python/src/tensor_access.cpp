@@ -77,6 +77,14 @@ DType read_dtype(nb::handle x, const char* name) {
   throw nb::type_error(message.c_str());
 }
 
+nb::object read_strides(nb::handle x, const char* name) {
+  PyObject* const strides = PyObject_CallMethodNoArgs(x.ptr(), names().stride);
+  if (strides) return nb::steal(strides);
+  PyErr_Clear();
+  const std::string layout = nb::str(nb::getattr(x, "layout")).c_str();
+  throw nb::type_error(concat_text(name, " is ", layout, ", expected a dense tensor").c_str());
+}
+
 Shape read_sizes(const nb::object& tuple, const char* name) {
   const Py_ssize_t rank = PyTuple_Check(tuple.ptr()) ? PyTuple_GET_SIZE(tuple.ptr()) : -1;
   check(rank >= 0 && rank <= Shape::kMaxRank, name, "expected at most ", Shape::kMaxRank, " dimensions, not ",
@@ -94,6 +102,13 @@ int64_t call_integer(nb::handle x, PyObject* name) {
   const long long value = PyLong_AsLongLong(call_method(x, name).ptr());
   if (value == -1 && PyErr_Occurred()) throw nb::python_error();
   return value;
+}
+
+void check_dtype(const NamedTensor& x, DType expected, const char* reason) {
+  if (!x.tensor.defined() || x.tensor.dtype() == expected) return;
+  throw nb::type_error(concat_text(x.name, " is torch.", name_of(x.tensor.dtype()), ", expected torch.",
+                                   name_of(expected), reason)
+                           .c_str());
 }
 
 // Returns the device of a tensor x that is not on the CPU.
@@ -175,12 +190,24 @@ Tensor read_new_tensor(nb::handle x, const char* name) {
   const DType dtype = read_dtype(x, name);
   const Device device = is_on_cpu ? kCpu : read_cuda_device(x, name);
   const Shape shape = read_sizes(get_attribute(x, names().shape), name);
-  const Shape strides = read_sizes(call_method(x, names().stride), name);
+  const Shape strides = read_sizes(read_strides(x, name), name);
   void* const data = PyLong_AsVoidPtr(call_method(x, names().data_ptr).ptr());
   if (!data && PyErr_Occurred()) throw nb::python_error();
   check(data || shape.numel() == 0, name, "the tensor has no memory");
   if (!is_on_cpu && data) check_device_memory(data, name);
   return Tensor::borrow(data, shape, strides, dtype, device);
+}
+
+void check_dtypes(const Tensor& q, std::initializer_list<NamedTensor> inputs,
+                  std::initializer_list<NamedTensor> gates) {
+  const DType dtype = q.dtype(), compute_dtype = get_compute_dtype(dtype);
+  if (dtype != DType::float32 && dtype != DType::float64 && dtype != DType::bfloat16)
+    throw nb::type_error(concat_text("q is torch.", name_of(dtype),
+                                     "; supported are torch.float32, torch.float64 and torch.bfloat16")
+                             .c_str());
+  for (const NamedTensor& x : inputs) check_dtype(x, dtype, " like q");
+  for (const NamedTensor& x : gates)
+    check_dtype(x, compute_dtype, dtype == compute_dtype ? " like q" : " for torch.bfloat16 queries");
 }
 
 void throw_pending_signal() {

@@ -5,6 +5,7 @@
 #include <nanobind/stl/optional.h>
 
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -33,6 +34,17 @@ using OptionalObject = std::optional<nb::object>;
 inline Tensor read_tensor(const OptionalObject& x, const char* name) {
   return x ? read_tensor(nb::handle(*x), name) : Tensor();
 }
+
+// The name of an argument in error messages, and its tensor, which can be undefined.
+struct NamedTensor {
+  const char* name;
+  const Tensor& tensor;
+};
+// Throws nb::type_error unless q has the dtype float32, float64 or bfloat16, the defined tensors of `inputs`
+// have the dtype of q, and the defined tensors of `gates` have the compute dtype of q, which is float32 for
+// bfloat16.
+void check_dtypes(const Tensor& q, std::initializer_list<NamedTensor> inputs,
+                  std::initializer_list<NamedTensor> gates = {});
 
 template <class Argument>
 auto make_annotation() {

@@ -4,6 +4,7 @@ load() returns a trained model, and train() trains one; their arrays are NumPy a
 attention as functions and modules of PyTorch. It needs PyTorch and is imported separately.
 """
 
+from . import _core
 from ._core import (
     CheckpointError,
     ConfigError,
@@ -13,9 +14,10 @@ from ._core import (
     OutOfMemoryError,
     ShapeError,
 )
-from ._core import version as __version__
 from ._model import Model, load
 from ._training import Config, read_metrics, train
+
+__version__: str = _core.version
 
 for _error in [x for x in globals().values() if isinstance(x, type) and issubclass(x, Exception)]:
     _error.__module__ = "tapeformer"
@@ -23,12 +25,24 @@ for _error in [x for x in globals().values() if isinstance(x, type) and issubcla
 
 def set_log_level(level: str) -> None:
     """Sets the lowest level of messages on standard error: "debug", "info", "warning" (default) or "error"."""
-    from . import _core
-
     levels = ["debug", "info", "warning", "error"]
     if level not in levels:
         raise ValueError(f"level must be one of {', '.join(levels)}, not {level!r}")
     _core.set_log_level(levels.index(level))
 
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+__all__ = [
+    "CheckpointError",
+    "Config",
+    "ConfigError",
+    "DataError",
+    "DeviceError",
+    "DivergenceError",
+    "Model",
+    "OutOfMemoryError",
+    "ShapeError",
+    "load",
+    "read_metrics",
+    "set_log_level",
+    "train",
+]

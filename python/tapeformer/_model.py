@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 import numpy as np
 
 from . import _core
+from ._arguments import read_integer
 from ._training import Config, format_settings
 
 
@@ -75,7 +76,7 @@ class Model:
         Args:
             limit: Maximum number of examples; 0: all.
         """
-        return self._run.evaluate(split, limit)
+        return self._run.evaluate(split, read_integer("limit", limit))
 
     def encode(self, text: str) -> List[int]:
         """Returns the tokens of a text."""
@@ -106,7 +107,7 @@ class Model:
             temperature: Divides the logits; 0: the most probable token.
             top_k: Draws from this number of most probable tokens; 0: all.
             top_p: Draws from the smallest set of most probable tokens with at least this total probability.
-            seed: Selects the random numbers.
+            seed: Selects the random numbers, 0 to 2**64 - 1.
             window: Text: maximum number of tokens that the model reads; a longer text continues from the newer
                 half of them. 0: the length of training if positions do not limit the text, otherwise no maximum.
             mode: "recurrent": one step per token; "recompute": the whole prefix for each token; "auto".
@@ -114,11 +115,14 @@ class Model:
         Returns:
             The text without the prompt, or the sequences (batch, length) of uint8.
         """
-        drawing = _core.DrawingOptions(float(temperature), top_k, float(top_p), seed, mode)
+        drawing = _core.DrawingOptions(
+            float(temperature), read_integer("top_k", top_k), float(top_p), read_integer("seed", seed, 0, 1 << 64), mode
+        )
+        window = read_integer("window", window)
         if isinstance(prompt, str):
-            tokens = self._run.generate_tokens(self.encode(prompt), 500 if length is None else length, window, drawing)
-            return self.decode(tokens)
-        length = self._run.sequence_length if length is None else length
+            length = read_integer("length", 500 if length is None else length)
+            return self.decode(self._run.generate_tokens(self.encode(prompt), length, window, drawing))
+        length = read_integer("length", self._run.sequence_length if length is None else length)
         return self._run.generate_sequences(_integers(prompt), length, drawing)
 
     def score(self, lines: Sequence[str], translations: Optional[Sequence[str]] = None) -> List[Dict[str, Any]]:
@@ -141,6 +145,7 @@ class Model:
             rate: Samples per second, for an array.
             beam: Prefixes of a beam search; 0: the most probable class of each frame.
         """
+        beam, rate = read_integer("beam", beam), read_integer("rate", rate, 1, 1 << 31)
         if not isinstance(recording, np.ndarray):
             return self._run.transcribe(os.fspath(recording), beam)
         with tempfile.TemporaryDirectory() as folder:
@@ -172,7 +177,8 @@ class Model:
         Returns:
             A text for each line or, with n_best, a list of dicts with text, score and log_probability.
         """
-        if not 0 <= n_best <= beam:
+        beam, n_best, max_length = map(read_integer, ("beam", "n_best", "max_length"), (beam, n_best, max_length))
+        if n_best > beam:
             raise ValueError(f"n_best {n_best}: expected 0 to the beam, {beam}")
         found = self._run.translate(_lines(lines), beam, float(length_penalty), max(n_best, 1), max_length)
         if n_best == 0:

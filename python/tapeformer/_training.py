@@ -3,6 +3,7 @@
 import json
 import numbers
 import os
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Union
 
 from . import _core
@@ -12,7 +13,7 @@ class Config:
     """The config of a run: the values of a TOML file, with replacements.
 
     Args:
-        path: A TOML file; "" for the defaults.
+        path: A TOML file, or the name of a config of the package, such as "copy/linear"; "" for the defaults.
         set: Values that replace those of the file, such as {"train.steps": 100}.
 
     Raises:
@@ -20,7 +21,7 @@ class Config:
     """
 
     def __init__(self, path: Union[str, os.PathLike] = "", set: Optional[Mapping[str, Any]] = None):
-        self._config = _core.Config(os.fspath(path), format_settings(set))
+        self._config = _core.Config(_find_config(os.fspath(path)), format_settings(set))
 
     @classmethod
     def _wrap(cls, config: _core.Config) -> "Config":
@@ -65,7 +66,7 @@ def train(
     once. An exception of on_metrics ends the training.
 
     Args:
-        config: A Config, or the path of a TOML file.
+        config: A Config, or the path or the name of a config; see Config.
         set: Values that replace those of the file; only with a path.
         run_dir: The run directory; by default runs/NAME.
         data_dir: Folder of the data sets.
@@ -87,6 +88,14 @@ def train(
 def read_metrics(run: Union[str, os.PathLike]) -> List[Dict[str, Any]]:
     """Returns the records of metrics.jsonl in a run directory."""
     return _core.read_metrics(os.path.join(os.fspath(run), "metrics.jsonl"))
+
+
+def _find_config(path: str) -> str:
+    """Returns the file of the config that `path` names, as the command line finds it, or `path` if it is a file."""
+    folder = Path(__file__).parent / "configs"
+    if os.path.isfile(path) or path not in (x.relative_to(folder).with_suffix("").as_posix() for x in folder.rglob("*.toml")):
+        return path
+    return str(folder / f"{path}.toml")
 
 
 def format_settings(settings: Optional[Mapping[str, Any]]) -> List[str]:

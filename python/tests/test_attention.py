@@ -219,41 +219,6 @@ def test_dropout_has_the_mean_of_attention_and_repeats_in_backward():
     assert torch.allclose((out * weight).sum(), (gradient * v).sum())
 
 
-def test_recurrent_forms_equal_the_causal_forms():
-    q, k, v = (x.detach() for x in make_inputs(length=40))
-    beta, decay = torch.rand(2, 40, 3, dtype=torch.float64), -torch.rand(2, 40, 3, dtype=torch.float64)
-    expected = (
-        tt.linear_attention(q, k, v, causal=True),
-        tt.softmax_attention(q, k, v, causal=True),
-        tt.local_attention(q, k, v, causal=True, window=7),
-        tt.gated_linear_attention(q, k, v, log_decay=decay, erase=k * 0.3, beta=beta)[0],
-    )
-    states = [None] * 4
-    for t in range(40):
-        token = q[:, t], k[:, t], v[:, t]
-        results = [
-            tt.linear_attention_step(*token, states[0]),
-            tt.softmax_attention_step(*token, states[1]),
-            tt.softmax_attention_step(*token, states[2], window=7),
-            tt.gated_linear_attention_step(
-                *token, states[3], log_decay=decay[:, t], erase=k[:, t] * 0.3, beta=beta[:, t]
-            ),
-        ]
-        for i, (out, state) in enumerate(results):
-            assert torch.allclose(out, expected[i][:, t], atol=1e-10)
-            states[i] = state
-
-
-def test_recurrent_softmax_attention_with_a_bfloat16_state():
-    q, k, v = (x.detach() for x in make_inputs(length=40, dtype=torch.float32))
-    expected = tt.softmax_attention(q, k.bfloat16().float(), v.bfloat16().float(), causal=True)
-    state = tt.KeyValueState(*(x.new_empty((2, 1, *x.shape[2:]), dtype=torch.bfloat16) for x in (k, v)), 0)
-    for t in range(40):
-        out, state = tt.softmax_attention_step(q[:, t], k[:, t], v[:, t], state)
-        assert torch.allclose(out, expected[:, t], atol=1e-5)
-    assert state.keys.dtype == state.values.dtype == torch.bfloat16
-
-
 def test_no_grad_and_autocast():
     q, k, v = make_inputs(dtype=torch.float32)
     with torch.no_grad():
@@ -275,17 +240,30 @@ def resize_storage(x, size):
     "arguments, error, text",
     [
         (lambda q: (q.half(), q.half(), q.half()), TypeError, "torch.float16"),
-        (lambda q: (q, q.double(), q), ValueError, "float32, float64 and float32"),
+        (lambda q: (q, q.double(), q), TypeError, "k is torch.float64, expected torch.float32 like q"),
+        (lambda q: (q, q.bfloat16(), q), TypeError, "k is torch.bfloat16"),
+        (lambda q: (q.long(), q.long(), q.long()), TypeError, "q is torch.int64; supported are torch.float32"),
+        (lambda q: (q.numpy(), q, q), TypeError, "not ndarray"),
+        (lambda q: (q, 0.5, q), TypeError, "not float"),
         (lambda q: (q, q[:, :3], q), ValueError, "(2, 3, 3, 8)"),
         (lambda q: (q[0], q, q), ValueError, "(9, 3, 8)"),
-        (lambda q: (q.to("meta"), q.to("meta"), q.to("meta")), ValueError, "meta"),
-        (lambda q: (q.to_sparse(), q, q), Exception, ""),
+        (lambda q: (q, q.to("meta"), q), ValueError, "meta"),
+        (lambda q: (q.to("meta"), q, q.to("meta")), ValueError, "meta"),
+        (lambda q: (q.to("meta"), q.to("meta"), q[:1].to("meta")), ValueError, "(1, 9, 3, 8)"),
+        (lambda q: (q.to_sparse(), q, q), TypeError, "expected a dense tensor"),
+        (lambda q: (q, q.to_sparse(), q), TypeError, "expected a dense tensor"),
+        (lambda q: (None, q, q), TypeError, "not NoneType"),
+        (lambda q: (q, q, None), TypeError, "not NoneType"),
+        (lambda q: (q, q, q, torch.tensor([9, 9]).to_sparse()), TypeError, "expected a dense tensor"),
         (lambda q: (resize_storage(q.clone(), 0), q, q), ValueError, "no memory"),
         (lambda q: (resize_storage(q.clone(), 4), q, q), ValueError, "has 4 bytes, and the tensor needs 1728"),
         (lambda q: (q, q, resize_storage(q.clone(), 1727)), ValueError, "has 1727 bytes"),
         (lambda q: (q, q, q, torch.tensor([9])), ValueError, "int64 (2)"),
         (lambda q: (q, q, q, torch.tensor([9, 10])), ValueError, "10"),
         (lambda q: (q, q, q, torch.tensor([9.0, 9.0])), TypeError, "float32"),
+        (lambda q: (q, q, q, torch.tensor([True, True])), TypeError, "mask.sum(1)"),
+        (lambda q: (q, q, q, [9, 9]), TypeError, "not list"),
+        (lambda q: (q, q, q, torch.tensor([9, 9]).numpy()), TypeError, "not ndarray"),
     ],
 )
 def test_wrong_arguments_raise(arguments, error, text):
@@ -306,25 +284,57 @@ def test_other_wrong_arguments_raise():
         tt.lsh_attention(q, q, preset="none")
     with pytest.raises(ValueError, match="even"):
         tt.lsh_attention(q, q, buckets=3)
-    for wrong in ({"rounds": 0}, {"chunk_length": -1}, {"buckets": -2}):  # used to stand for the default
+    for wrong in ({"rounds": 0}, {"chunk_length": -1}, {"buckets": -2}, {"seed": -1}):  # used to stand for the default
         with pytest.raises(ValueError, match="at least"):
             tt.lsh_attention(q, q, **wrong)
-    with pytest.raises(ValueError, match="window"):
-        tt.softmax_attention_step(q[:, 0], q[:, 0], q[:, 0], window=0)
+    for wrong in ({"seed": 1 << 64}, {"rounds": 1 << 64}):
+        with pytest.raises(ValueError, match="less than"):
+            tt.lsh_attention(q, q, **wrong)
+    for wrong in ({"seed": 0.5}, {"rounds": 2.0}, {"buckets": "4"}):
+        with pytest.raises(TypeError, match="must be an integer, not"):
+            tt.lsh_attention(q, q, **wrong)
+    for wrong in ({"window": 2.0}, {"window": None}, {"form": "blocks", "blocks_back": 0.5}):
+        with pytest.raises(TypeError, match="must be an integer, not"):
+            tt.local_attention(q, q, q, **wrong)
+    with pytest.raises(ValueError, match="less than"):
+        tt.local_attention(q, q, q, window=1 << 70)
     with pytest.raises(TypeError, match="complex"):
         tt.softmax_attention(q, q, q, lengths=torch.tensor([9j, 9]))
     with pytest.raises(ValueError, match="log decay"):
         tt.gated_linear_attention(q, q, q, log_decay=torch.zeros(2, 9, 2))
-    with pytest.raises((TypeError, AttributeError)):
-        tt.softmax_attention(q.detach().numpy(), q, q)
+    for wrong in ((9,), (1,), (0,), (), (2, 9), (2, 9, 3, 8, 1)):
+        with pytest.raises(ValueError, match="log.decay is"):
+            tt.gated_linear_attention(q, q, q, log_decay=torch.zeros(wrong))
+    for name in ("log_decay", "beta", "initial_state"):
+        for wrong in (0.5, torch.zeros(2, 9, 3).numpy(), torch.zeros(2, 9, 3, dtype=torch.int64)):
+            with pytest.raises(TypeError, match=name):
+                tt.gated_linear_attention(q, q, q, **{name: wrong})
+    with pytest.raises(TypeError, match="erase is torch.float64"):
+        tt.gated_linear_attention(q, q, q, erase=q.double())
+
+
+def test_all_seeds_of_64_bits_are_different():
+    q = torch.randn(1, 200, 2, 8)
+    seeds = (0, 5, (1 << 63) - 1, 1 << 63, (1 << 63) + 5, (1 << 64) - 1)
+    results = [tt.lsh_attention(q, q, chunk_length=8, rounds=1, seed=seed) for seed in seeds]
+    assert not any(torch.equal(a, b) for i, a in enumerate(results) for b in results[:i])
+
+
+def test_meta_tensors_have_results_without_memory():
+    q, k, v = (x.to("meta").detach().requires_grad_() for x in make_inputs())
+    for out in (
+        tt.softmax_attention(q, k, v, dropout_p=0.1), tt.local_attention(q, k, v), tt.linear_attention(q, k, v),
+        tt.lsh_attention(q, v), tt.gated_linear_attention(q, k, v)[0],
+    ):  # fmt: skip
+        assert out.is_meta and out.shape == v.shape and out.dtype == v.dtype
+        (gradient,) = torch.autograd.grad(out.sum(), v)
+        assert gradient.is_meta and gradient.shape == v.shape
 
 
 def test_a_scale_of_zero_raises():
     x = torch.randn(1, 4, 1, 4)
     with pytest.raises(ValueError, match="scale"):
         tt.softmax_attention(x, x, x, scale=0.0)
-    with pytest.raises(ValueError, match="scale"):
-        tt.softmax_attention_step(x[:, 0], x[:, 0], x[:, 0], scale=0.0)
 
 
 def test_second_derivatives_raise():
@@ -389,10 +399,10 @@ def test_threads_with_different_numbers_of_threads():
 
 def test_forward_mode_raises():
     x = torch.randn(1, 4, 1, 4)
-    with torch.autograd.forward_ad.dual_level(), pytest.raises((RuntimeError, NotImplementedError)):
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(RuntimeError, match="forward-mode"):
         dual = torch.autograd.forward_ad.make_dual(x, x)
         tt.softmax_attention(dual, x, x)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="forward-mode"):
         torch.func.jvp(lambda x: tt.softmax_attention(x, x, x), (x,), (x,))
 
 

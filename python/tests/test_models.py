@@ -89,6 +89,21 @@ def test_configs_have_values_and_the_errors_of_the_command_line():
         tapeformer.Config(set={"train.steps": object()})
 
 
+def test_configs_are_found_by_the_names_of_the_command_line(tmp_path, monkeypatch, program):
+    monkeypatch.chdir(tmp_path)
+    for name in ("copy/linear", "quickstart"):
+        assert tapeformer.Config(name).to_toml() == tapeformer.Config(CONFIGS / f"{name}.toml").to_toml()
+    result = tapeformer.train("copy/linear", set={**SMALL, "train.steps": 1, "data.max_length": 12}, run_dir="run")
+    assert result["step"] == 1
+    for wrong in ("copy", "copy/linear.tom", "../configs/quickstart", "copy/nothing"):
+        with pytest.raises(tapeformer.ConfigError) as raised:
+            tapeformer.Config(wrong)
+        printed = subprocess.run([program, "train", wrong], capture_output=True, text=True).stderr
+        assert str(raised.value).splitlines()[0] in printed
+    Path("quickstart").write_text('[run]\nname = "mine"\n[train]\nsteps = 1\n')
+    assert tapeformer.Config("quickstart").name == "mine"  # a file is first
+
+
 def test_errors_have_the_text_of_the_command_line(program, tmp_path):
     for arguments, call in (
         (["eval", "none"], lambda: tapeformer.load("none").evaluate()),
@@ -134,6 +149,15 @@ def test_sequences_are_generated(copy_run):
             model.generate(np.array([[wrong, 2, 3]]), 10)
     with pytest.raises(ValueError, match="temperature"):
         model.generate(prompt, 10, temperature=-1.0)
+    assert not np.array_equal(first, model.generate(prompt, 10, seed=(1 << 64) - 1))
+    for name in ("seed", "top_k", "window", "length"):
+        with pytest.raises(TypeError, match=f"{name} must be an integer, not float"):
+            model.generate(prompt, **{"length": 10, name: 0.5})
+        for wrong, text in ((-1, "at least 0, not -1"), (1 << 64, f"less than .*, not {1 << 64}")):
+            with pytest.raises(ValueError, match=f"{name} must be {text}"):
+                model.generate(prompt, **{"length": 10, name: wrong})
+    with pytest.raises(ValueError, match="limit must be at least 0"):
+        model.evaluate(limit=-1)
 
 
 def test_text_is_generated_and_scored(text_run, program):
@@ -240,8 +264,11 @@ def test_wrong_arrays_raise(copy_run):
             model.logits(wrong)
     with pytest.raises(ValueError, match="99"):
         model.logits(np.full((1, 3), 99))
-    with pytest.raises(ValueError, match="type"):
-        model.logits(np.zeros((1, 3, 4), np.float32))
+    for wrong in (np.zeros((1, 3)), np.zeros((1, 3, 4), np.float32)):
+        with pytest.raises(TypeError, match="takes tokens: expected integers, not floats"):
+            model.logits(wrong)
+    with pytest.raises(TypeError, match="expected integers, not float64"):
+        model.loss(np.zeros((1, 3)))
     with pytest.raises(ValueError):
         model.logits(np.zeros((1, 1000), int))
 
@@ -376,6 +403,40 @@ def test_the_type_stub_declares_all_names_of_the_extension(tmp_path):
     declared = {node.target.id if isinstance(node, ast.AnnAssign) else getattr(node, "name", "") for node in nodes}
     names = {name for name in dir(tapeformer._core) if not name.startswith("_")}
     assert len(names) > 20 and not names - declared
+
+
+@pytest.mark.parametrize("name", ["tapeformer", "tapeformer.torch"])
+def test_type_checkers_see_the_public_names(name):
+    module = pytest.importorskip(name, reason="skipped: PyTorch is not installed")
+    nodes = ast.parse(Path(module.__file__).read_text()).body
+    (names,) = [ast.literal_eval(node.value) for node in nodes if isinstance(node, ast.Assign) and node.targets[0].id == "__all__"]
+    submodules = {x for x in dir(module) if getattr(module, x) in sys.modules.values()}
+    assert names == sorted(names) and set(names) == {x for x in dir(module) if not x.startswith("_")} - submodules
+
+
+def test_mypy_accepts_a_strict_program(tmp_path):
+    pytest.importorskip("mypy", reason="skipped: mypy is not installed")
+    pytest.importorskip("torch", reason="skipped: PyTorch is not installed")
+    (tmp_path / "program.py").write_text("""if True:
+        import tapeformer
+        import tapeformer.torch as tt
+        import torch
+
+        def attend(x: torch.Tensor) -> torch.Tensor:
+            out, state = tt.gated_linear_attention(tt.linear_attention(x, x, x, causal=True), x, x)
+            layer = tt.AttentionLayer(tt.CausalLinearAttention(), 16, 2)
+            masked: torch.Tensor = layer(x, x, x, tt.TriangularCausalMask(N=4), None, tt.LengthMask(torch.ones(2)))
+            step = tt.RecurrentAttentionLayer(tt.RecurrentLinearAttention(), 16, 2)
+            print(tt.FullMask(4, device="cpu").bool_matrix, step(x, x, x), tt.LinearState, masked)
+            return tt.softmax_attention_step(x, x, x, None)[0] + out + state
+
+        try:
+            print(tapeformer.__version__, tapeformer.train(tapeformer.Config("quickstart"))["step"])
+        except (tapeformer.ConfigError, tapeformer.DataError):
+            print(tapeformer.load("runs/copy").translate(["a"]))
+        """)
+    found = subprocess.run([sys.executable, "-m", "mypy", "--strict", "program.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
 
 
 def test_the_python_part_needs_no_torch():

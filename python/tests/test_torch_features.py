@@ -64,7 +64,7 @@ def test_tracers_record_the_operators(name):
         torch.jit.trace(lambda x: tt.linear_attention_step(x, x, x)[0], inputs[0][:, 0])
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_vmap(name):
     inputs = [torch.stack([x.detach(), -x.detach()]).requires_grad_() for x in make_inputs()]
@@ -73,6 +73,60 @@ def test_vmap(name):
     assert torch.equal(out, expected)
     found, wanted = (torch.autograd.grad((x**2).sum(), inputs, allow_unused=True) for x in (out, expected))
     assert all(b is None or torch.allclose(a, b, atol=1e-4) for a, b in zip(found, wanted))
+
+
+@pytest.mark.filterwarnings("error")
+def test_vmap_over_other_dimensions_and_some_arguments():
+    q, k, v = (x.detach().double() for x in make_inputs())
+    lengths = torch.tensor([[24, 3], [7, 24], [0, 1]])
+    stacked = torch.stack([q, 2 * q, -q], 3)
+    found = torch.vmap(lambda q, n: tt.linear_attention(q, k, v, lengths=n), in_dims=(3, 0))(stacked, lengths)
+    expected = [tt.linear_attention(stacked[..., i, :], k, v, lengths=lengths[i]) for i in range(3)]
+    assert torch.allclose(found, torch.stack(expected))
+    beta, state = torch.rand(3, 2, 24, 3, dtype=torch.float64), torch.randn(3, 2, 3, 8, 8, dtype=torch.float64)
+
+    def gated(q, beta, state):
+        return tt.gated_linear_attention(q, k, v, beta=beta, initial_state=state, log_decay=-beta, erase=k)
+
+    found = torch.vmap(torch.vmap(gated, (None, 0, 0)), (0, None, None))(torch.stack([q, -q]), beta, state)
+    for i, sign in enumerate((1, -1)):
+        for j in range(3):
+            for a, b in zip(found, gated(sign * q, beta[j], state[j])):
+                assert torch.allclose(a[i, j], b)
+
+
+@pytest.mark.filterwarnings("error")
+def test_vmap_draws_dropout_as_its_randomness_says():
+    q = torch.randn(1, 2, 24, 3, 8).expand(3, -1, -1, -1, -1)
+
+    def attend(q):
+        return tt.softmax_attention(q, q, q, dropout_p=0.5)
+
+    same = torch.vmap(attend, randomness="same")(q)
+    different = torch.vmap(attend, randomness="different")(q)
+    assert torch.equal(same[0], same[1]) and not torch.equal(different[0], different[1])
+    with pytest.raises(RuntimeError, match="randomness"):
+        torch.vmap(attend)(q)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_in_transforms_of_torch_func(name):
+    def loss(q, k, v):
+        return (FUNCTIONS[name](q, k, v) ** 2).sum()
+
+    inputs = [x.detach() for x in make_inputs(dtype=torch.float64)]
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    expected = [torch.zeros_like(x) if g is None else g for x, g in zip(inputs, torch.autograd.grad(loss(*leaves), leaves, allow_unused=True))]
+    for found in (torch.func.grad(loss, (0, 1, 2))(*inputs), torch.func.jacrev(loss, (0, 1, 2))(*inputs)):
+        assert all(torch.allclose(a, b) for a, b in zip(found, expected))
+    stacked = [torch.stack([x, 0.5 * x]) for x in inputs]
+    found = torch.vmap(torch.func.grad(loss, (0, 1, 2)))(*stacked)  # gradients of each sample
+    assert all(torch.allclose(a[0], b) for a, b in zip(found, expected))
+    found = torch.func.grad(lambda q: torch.vmap(loss, (0, None, None))(q, *inputs[1:]).sum())(stacked[0])
+    assert torch.allclose(found[0], expected[0])
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        torch.func.grad(lambda x: torch.func.grad(loss)(x, *inputs[1:]).sum())(inputs[0])
 
 
 @pytest.mark.parametrize("name", ["softmax_attention", "linear_attention"])
@@ -121,51 +175,6 @@ def test_a_forked_process_computes_gradients():
         finally:
             os._exit(1)  # a child that raises must not run the other tests
     assert os.waitpid(child, 0)[1] == 0
-
-
-def test_modules_take_the_masks_of_fast_transformers():
-    q, k, v = (x.detach() for x in make_inputs())
-    lengths = tt.LengthMask(torch.tensor([24, 10]))
-    causal, full = tt.TriangularCausalMask(24), tt.FullMask()
-    out = tt.FullAttention(attention_dropout=0.5).eval()(q, k, v, causal, lengths, lengths)
-    assert torch.equal(out, tt.softmax_attention(q, k, v, causal=True, lengths=lengths.lengths))
-    out = tt.LinearAttention(8)(q, k, v, full, lengths, lengths)
-    assert torch.equal(out, tt.linear_attention(q, k, v, lengths=lengths.lengths))
-    out = tt.CausalLinearAttention(8)(q, k, v, causal, lengths, lengths)
-    assert torch.equal(out, tt.linear_attention(q, k, v, causal=True, lengths=lengths.lengths))
-    assert tt.ReformerAttention(chunk_size=4, bits=3)(q, k, v, causal, lengths, lengths).shape == v.shape
-    assert tt.LocalAttention(5)(q, k, v, causal, lengths, lengths).shape == v.shape
-    for module, mask in ((tt.LinearAttention(8), causal), (tt.CausalLinearAttention(8), full)):
-        with pytest.raises(ValueError, match="causal masks"):
-            module(q, k, v, mask, lengths, lengths)
-    with pytest.raises(ValueError, match="Tensor"):
-        tt.FullAttention()(q, k, v, torch.ones(24, 24))
-
-
-def test_attention_layer_learns():
-    torch.manual_seed(0)
-    layer = tt.AttentionLayer(tt.CausalLinearAttention(), 16, 2)
-    optimizer = torch.optim.Adam(layer.parameters(), 1e-2)
-    x = torch.randn(4, 12, 16)
-    target = torch.cumsum(x, 1) / torch.arange(1, 13)[:, None]
-    losses = []
-    for _ in range(60):
-        loss = torch.nn.functional.mse_loss(layer(x, x, x, tt.TriangularCausalMask(12)), target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.5 * losses[0]
-
-
-def test_recurrent_modules_return_a_state():
-    q, k, v = (x.detach() for x in make_inputs())
-    expected = tt.CausalLinearAttention()(q, k, v), tt.FullAttention().eval()(q, k, v, tt.TriangularCausalMask())
-    for module, whole in zip((tt.RecurrentLinearAttention(), tt.RecurrentFullAttention()), expected):
-        state = None
-        for t in range(24):
-            out, state = module(q[:, t], k[:, t], v[:, t], state)
-            assert torch.allclose(out, whole[:, t], atol=1e-5)
 
 
 def read_peak_mebibytes():

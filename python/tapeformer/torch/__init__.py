@@ -14,18 +14,17 @@ from ._functions import (
     lsh_attention,
     softmax_attention,
 )
+from ._masks import FullMask, LengthMask, TriangularCausalMask
 from ._modules import (
     AttentionLayer,
     CausalLinearAttention,
     FullAttention,
-    FullMask,
-    LengthMask,
     LinearAttention,
     LocalAttention,
+    RecurrentAttentionLayer,
     RecurrentFullAttention,
     RecurrentLinearAttention,
     ReformerAttention,
-    TriangularCausalMask,
 )
 from ._recurrent import (
     KeyValueState,
@@ -35,4 +34,27 @@ from ._recurrent import (
     softmax_attention_step,
 )
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+__all__ = [
+    "AttentionLayer",
+    "CausalLinearAttention",
+    "FullAttention",
+    "FullMask",
+    "KeyValueState",
+    "LengthMask",
+    "LinearAttention",
+    "LinearState",
+    "LocalAttention",
+    "RecurrentAttentionLayer",
+    "RecurrentFullAttention",
+    "RecurrentLinearAttention",
+    "ReformerAttention",
+    "TriangularCausalMask",
+    "gated_linear_attention",
+    "gated_linear_attention_step",
+    "linear_attention",
+    "linear_attention_step",
+    "local_attention",
+    "lsh_attention",
+    "softmax_attention",
+    "softmax_attention_step",
+]

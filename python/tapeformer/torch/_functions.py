@@ -5,7 +5,9 @@ from typing import Optional, Tuple
 import torch
 from torch import Tensor
 
+from .._arguments import read_integer
 from . import _ops
+from ._arguments import cast_for_autocast, check_inputs, read_gate, read_lengths
 
 
 def softmax_attention(
@@ -60,12 +62,12 @@ def local_attention(
             to `blocks_back` earlier blocks.
         blocks_back: Number of earlier blocks, for form="blocks".
     """
-    if window < 1:
-        raise ValueError(f"local_attention: window must be at least 1, not {window}")
+    window = read_integer("local_attention: window", window, 1, _ops.UNLIMITED)
     if form == "sliding":
         block, before, after = 1, window - 1, window - 1
     elif form == "blocks":
-        block, before, after = window, blocks_back * window, 0
+        blocks_back = read_integer("local_attention: blocks_back", blocks_back)
+        block, before, after = window, min(blocks_back * window, _ops.UNLIMITED), 0
     else:
         raise ValueError(f'local_attention: form must be "sliding" or "blocks", not {form!r}')
     return _attend(q, k, v, causal, lengths, scale, dropout_p, block, before, after)
@@ -99,7 +101,7 @@ def linear_attention(
         A contiguous tensor (batch, query_length, heads, value_dim).
     """
     q, k, v = _prepare("linear_attention", q, k, v)
-    return _ops.linear(q, k, v, _prepare_lengths(lengths), bool(causal), find_feature_map(feature_map), float(eps))
+    return _ops.linear(q, k, v, read_lengths(lengths), bool(causal), find_feature_map(feature_map), float(eps))
 
 
 def lsh_attention(
@@ -129,23 +131,20 @@ def lsh_attention(
         buckets: Number of buckets, which is even. 0, the default except for "fast_transformers", stands for
             2 length / chunk_length, as does a number that exceeds the valid length.
         dropout_p: Probability of setting an attention weight to zero.
-        seed: Selects the random hash and the dropout mask; by default drawn from torch's generator.
+        seed: Selects the random hash and the dropout mask, 0 to 2**64 - 1; by default drawn from torch's generator.
 
     Returns:
         A contiguous tensor (batch, length, heads, value_dim). The gradient treats the buckets as constants.
     """
     q, v = _prepare("lsh_attention", q, v)
-    for name, value, least in (("rounds", rounds, 1), ("chunk_length", chunk_length, 1), ("buckets", buckets, 0)):
-        if value is not None and value < least:
-            raise ValueError(f"lsh_attention: {name} must be at least {least}, not {value}")
+    settings = (("rounds", rounds, 1, 0), ("chunk_length", chunk_length, 1, 0), ("buckets", buckets, 0, -1))
+    sizes = [default if x is None else read_integer(f"lsh_attention: {n}", x, least) for n, x, least, default in settings]
     if seed is None:
         drawn = _draw_seed()
     else:
-        drawn = torch.tensor(seed, dtype=torch.int64, device="cpu")
-    return _ops.lsh(
-        q, v, _prepare_lengths(lengths), drawn, bool(causal), float(dropout_p), preset, rounds or 0,
-        chunk_length or 0, -1 if buckets is None else buckets,
-    )  # fmt: skip
+        seed = read_integer("lsh_attention: seed", seed, 0, 1 << 64)
+        drawn = torch.tensor(seed - (seed >> 63 << 64), dtype=torch.int64, device="cpu")  # the same 64 bits
+    return _ops.lsh(q, v, read_lengths(lengths), drawn, bool(causal), float(dropout_p), preset, *sizes)
 
 
 def gated_linear_attention(
@@ -183,16 +182,18 @@ def gated_linear_attention(
     """
     q, k, v, erase = _prepare("gated_linear_attention", q, k, v, erase)
     dtype = torch.float32 if q.dtype == torch.bfloat16 else q.dtype
-    log_decay, beta, initial_state = (
-        x if x is None or x.dtype == dtype else x.to(dtype) for x in (log_decay, beta, initial_state)
-    )
+    log_decay = read_gate("log_decay", log_decay, dtype)
     if log_decay is not None and log_decay.dim() == 1:
+        if log_decay.shape[0] != q.shape[2]:
+            raise ValueError(
+                f"gated_linear_attention: log_decay is {tuple(log_decay.shape)}, expected {tuple(q.shape[:3])} or "
+                f"{tuple(q.shape)}, or one for each of {q.shape[2]} heads"
+            )
         log_decay = log_decay.expand(q.shape[:3])
     if log_decay is not None and log_decay.dim() == 3:
         log_decay = log_decay.unsqueeze(3)
-    return _ops.gated(
-        q, k, v, log_decay, erase, beta, initial_state, _prepare_lengths(lengths), bool(reverse)
-    )  # fmt: skip
+    beta, initial_state = read_gate("beta", beta, dtype), read_gate("initial_state", initial_state, dtype)
+    return _ops.gated(q, k, v, log_decay, erase, beta, initial_state, read_lengths(lengths), bool(reverse))
 
 
 def find_feature_map(name: str) -> int:
@@ -212,7 +213,7 @@ def _attend(q, k, v, causal, lengths, scale, dropout_p, block, before, after):
     q, k, v = _prepare("softmax_attention", q, k, v)
     seed = _draw_seed() if dropout_p > 0 else None
     return _ops.softmax(
-        q, k, v, _prepare_lengths(lengths), seed, bool(causal), read_scale(scale), float(dropout_p), block, before,
+        q, k, v, read_lengths(lengths), seed, bool(causal), read_scale(scale), float(dropout_p), block, before,
         after,
     )  # fmt: skip
 
@@ -224,20 +225,6 @@ def _draw_seed() -> Tensor:
 def _prepare(op, *tensors):
     """Checks what the allocation of results needs, and casts float32 tensors for autocast."""
     for x in tensors:
-        if x is not None and x.dim() != 4:
-            shapes = ", ".join(str(tuple(x.shape)) for x in tensors if x is not None)
-            raise ValueError(f"{op}: expected tensors (batch, length, heads, dim), not {shapes}")
-    device = "cuda" if tensors[0].is_cuda else "cpu"
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        if dtype == torch.bfloat16:
-            return [x.to(dtype) if x is not None and x.dtype == torch.float32 else x for x in tensors]
-    return tensors
-
-
-def _prepare_lengths(lengths: Optional[Tensor]) -> Optional[Tensor]:
-    if lengths is None or lengths.dtype == torch.int64:
-        return lengths
-    if lengths.dtype.is_floating_point or lengths.dtype.is_complex:
-        raise TypeError(f"lengths must be integers, not {lengths.dtype}")
-    return lengths.to(torch.int64)
+        if not isinstance(x, Tensor) or x.dim() != 4:
+            check_inputs(op, "(batch, length, heads, dim)", tensors)
+    return cast_for_autocast(tensors)

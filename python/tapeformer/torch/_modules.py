@@ -1,6 +1,6 @@
 """Modules with the names and argument order of fast-transformers.
 
-Queries, keys and values are (batch, length, heads, dim). Masks are objects of the classes in this file, or of
+Queries, keys and values are (batch, length, heads, dim). Masks are objects of the classes in _masks.py, or of
 fast_transformers.masking: attention masks have the properties all_ones and lower_triangular, and length masks
 have the property lengths. A length mask can also be a tensor (batch,) of integers, or None.
 """
@@ -8,53 +8,11 @@ have the property lengths. A length mask can also be a tensor (batch,) of intege
 from typing import Optional
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from . import _functions as functions
 from . import _recurrent as recurrent
-
-
-class FullMask:
-    """Allows all pairs of a query and a key."""
-
-    all_ones = True
-    lower_triangular = False
-
-
-class TriangularCausalMask:
-    """Allows the pairs whose key is not after the query. The length is accepted, and not needed."""
-
-    all_ones = False
-    lower_triangular = True
-
-    def __init__(self, length: Optional[int] = None, device=None):
-        self.length = length
-
-
-class LengthMask:
-    """Allows the first `lengths` (batch,) positions of each sequence."""
-
-    def __init__(self, lengths: Tensor, max_len: Optional[int] = None, device=None):
-        self.lengths = lengths
-
-
-def _is_causal(mask, name: str, allow_full: bool = True, allow_causal: bool = True) -> bool:
-    """Returns whether a mask is causal. Throws if it is another mask, or one that the module does not support."""
-    if mask is None or getattr(mask, "all_ones", False):
-        causal = False
-    elif getattr(mask, "lower_triangular", False):
-        causal = True
-    else:
-        raise ValueError(f"{name} supports no mask, FullMask and TriangularCausalMask, not {type(mask).__name__}")
-    if causal and not allow_causal:
-        raise ValueError(f"{name} does not support causal masks")
-    if not causal and not allow_full:
-        raise ValueError(f"{name} supports only causal masks")
-    return causal
-
-
-def _get_lengths(mask) -> Optional[Tensor]:
-    return mask if mask is None or isinstance(mask, Tensor) else mask.lengths
+from ._masks import get_lengths, is_causal
 
 
 class FullAttention(nn.Module):
@@ -68,8 +26,8 @@ class FullAttention(nn.Module):
     def forward(self, queries, keys, values, attn_mask=None, query_lengths=None, key_lengths=None):
         return functions.softmax_attention(
             queries, keys, values,
-            causal=_is_causal(attn_mask, "FullAttention"),
-            lengths=_get_lengths(key_lengths),
+            causal=is_causal(attn_mask, "FullAttention"),
+            lengths=get_lengths(key_lengths),
             scale=self.softmax_temp,
             dropout_p=self.attention_dropout if self.training else 0.0,
         )  # fmt: skip
@@ -85,9 +43,9 @@ class LinearAttention(nn.Module):
         functions.find_feature_map(self.feature_map)
 
     def forward(self, queries, keys, values, attn_mask=None, query_lengths=None, key_lengths=None):
-        _is_causal(attn_mask, "LinearAttention", allow_causal=False)
+        is_causal(attn_mask, "LinearAttention", allow_causal=False)
         return functions.linear_attention(
-            queries, keys, values, lengths=_get_lengths(key_lengths), feature_map=self.feature_map, eps=self.eps
+            queries, keys, values, lengths=get_lengths(key_lengths), feature_map=self.feature_map, eps=self.eps
         )
 
 
@@ -95,10 +53,9 @@ class CausalLinearAttention(LinearAttention):
     """Linear attention to the keys that are not after the query."""
 
     def forward(self, queries, keys, values, attn_mask=None, query_lengths=None, key_lengths=None):
-        if attn_mask is not None:
-            _is_causal(attn_mask, "CausalLinearAttention", allow_full=False)
+        is_causal(attn_mask, "CausalLinearAttention", allow_full=False)
         return functions.linear_attention(
-            queries, keys, values, causal=True, lengths=_get_lengths(key_lengths), feature_map=self.feature_map,
+            queries, keys, values, causal=True, lengths=get_lengths(key_lengths), feature_map=self.feature_map,
             eps=self.eps,
         )  # fmt: skip
 
@@ -126,11 +83,11 @@ class ReformerAttention(nn.Module):
         self.buckets = 2**bits if buckets is None else buckets
 
     def forward(self, queries, keys, values, attn_mask=None, query_lengths=None, key_lengths=None):
-        causal = _is_causal(attn_mask, "ReformerAttention") or self.masked
+        causal = is_causal(attn_mask, "ReformerAttention") or self.masked
         return functions.lsh_attention(
             queries, values,
             causal=causal,
-            lengths=_get_lengths(key_lengths),
+            lengths=get_lengths(key_lengths),
             preset=self.preset,
             rounds=self.rounds,
             chunk_length=self.chunk_size,
@@ -158,8 +115,8 @@ class LocalAttention(nn.Module):
         return functions.local_attention(
             queries, keys, values,
             window=self.local_context,
-            causal=_is_causal(attn_mask, "LocalAttention"),
-            lengths=_get_lengths(key_lengths),
+            causal=is_causal(attn_mask, "LocalAttention"),
+            lengths=get_lengths(key_lengths),
             scale=self.softmax_temp,
             dropout_p=self.attention_dropout if self.training else 0.0,
         )  # fmt: skip
@@ -176,6 +133,7 @@ class AttentionLayer(nn.Module):
         d_values: Optional[int] = None, d_model_keys: Optional[int] = None, event_dispatcher="",
     ):  # fmt: skip
         super().__init__()
+        self._check_attention(attention)
         d_keys = d_keys or d_model // n_heads
         d_values = d_values or d_model // n_heads
         d_model_keys = d_model_keys or d_model
@@ -186,17 +144,45 @@ class AttentionLayer(nn.Module):
         self.out_projection = nn.Linear(d_values * n_heads, d_model)
         self.n_heads = n_heads
 
+    @staticmethod
+    def _check_attention(attention) -> None:
+        if isinstance(attention, (RecurrentLinearAttention, RecurrentFullAttention)):
+            raise TypeError(f"AttentionLayer: {type(attention).__name__} needs a RecurrentAttentionLayer")
+
+    def _project(self, queries, keys, values, dimensions):
+        for x in (queries, keys, values):
+            if x.dim() != len(dimensions.split()):
+                raise ValueError(f"{type(self).__name__}: expected tensors ({dimensions}), not {tuple(x.shape)}")
+        projections = self.query_projection, self.key_projection, self.value_projection
+        return [f(x).unflatten(-1, (self.n_heads, -1)) for f, x in zip(projections, (queries, keys, values))]
+
     def forward(self, queries, keys, values, attn_mask=None, query_lengths=None, key_lengths=None):
-        q, k, v = (
-            projection(x).unflatten(2, (self.n_heads, -1))
-            for projection, x in (
-                (self.query_projection, queries),
-                (self.key_projection, keys),
-                (self.value_projection, values),
-            )
-        )
+        q, k, v = self._project(queries, keys, values, "batch, length, d_model")
         out = self.inner_attention(q, k, v, attn_mask, query_lengths, key_lengths)
         return self.out_projection(out.flatten(2))
+
+
+class RecurrentAttentionLayer(AttentionLayer):
+    """One token (batch, d_model) of an AttentionLayer, whose state dict it loads. No gradients are computed.
+
+    `attention` is RecurrentLinearAttention for the weights of a layer with CausalLinearAttention, and
+    RecurrentFullAttention for FullAttention with a causal mask. Returns the result (batch, d_model) and the state,
+    which is the argument of the next call.
+    """
+
+    @staticmethod
+    def _check_attention(attention) -> None:
+        if isinstance(attention, (FullAttention, LinearAttention, ReformerAttention, LocalAttention)):
+            raise TypeError(
+                f"RecurrentAttentionLayer: {type(attention).__name__} has no state; expected RecurrentLinearAttention "
+                "or RecurrentFullAttention"
+            )
+
+    def forward(self, query, key, value, state=None, memory=None):
+        with torch.no_grad():
+            q, k, v = self._project(query, key, value, "batch, d_model")
+            out, state = self.inner_attention(q, k, v, memory if state is None else state)
+            return self.out_projection(out.flatten(1)), state
 
 
 class RecurrentLinearAttention(nn.Module):
@@ -209,6 +195,7 @@ class RecurrentLinearAttention(nn.Module):
         super().__init__()
         self.feature_map = feature_map or "elu_plus_one"
         self.eps = eps
+        functions.find_feature_map(self.feature_map)
 
     def forward(self, query, key, value, state=None, memory=None):
         state = memory if state is None else state

@@ -1,11 +1,12 @@
 """Registers attention as differentiable operators.
 
-An operator has a plain function for each pass. Three things call it: torch.autograd.Function in eager code,
-because it has the least overhead; a custom operator of torch.library in code that torch.compile, torch.export,
-torch.jit.trace, torch.func or a dispatch mode traces; and the function itself if no gradient is needed.
+An operator has a plain function for each pass. Four things call it: torch.autograd.Function in eager code,
+because it has the least overhead; another torch.autograd.Function in transforms of torch.func; a custom operator
+of torch.library for meta tensors and in code that torch.compile, torch.export, torch.jit.trace or a dispatch
+mode traces; and the function itself if no gradient is needed.
 """
 
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from .. import _core
+from ._transforms import make_functions, resolve_negative
 
 _core.register_torch(
     {name: getattr(torch, name) for name in ("float32", "float64", "bfloat16", "int64", "int32")},
@@ -32,7 +34,8 @@ class Operator:
 
     forward(*tensors, *constants) returns `result_count` results, and then tensors that only the backward pass
     needs. backward(gradients, tensors, outputs, constants) returns one gradient, or None, for each of the
-    first `input_count` tensors. The rest of the `tensor_count` tensors are not differentiable.
+    first `input_count` tensors. The rest of the `tensor_count` tensors are not differentiable: lengths (batch,)
+    and the seed, a tensor without dimensions. The first dimension of the other tensors is the batch.
     """
 
     def __init__(self, name, forward, fake, backward, tensor_count, input_count, result_count=1):
@@ -41,7 +44,7 @@ class Operator:
         self.tensor_count = tensor_count
         self.input_count = input_count
         self.result_count = result_count
-        self.function = self._make_function(name)
+        self.function, self.transformable = make_functions(self, name)
         self.custom = self._register(name, fake)
 
     def __call__(self, *arguments):
@@ -52,14 +55,17 @@ class Operator:
                 if x is None:
                     continue
                 if x.is_neg():
-                    return self(*_resolve_negative(arguments))
+                    return self(*resolve_negative(arguments))
                 is_plain = is_plain and type(x) in _PLAIN
                 is_recorded = is_recorded or x.requires_grad
+            is_plain = is_plain and not arguments[0].is_meta
         else:
-            arguments = _resolve_negative(arguments)
-        if forward_ad._current_level >= 0:  # forward-mode derivatives raise there
+            arguments = resolve_negative(arguments)
+        if not is_plain and peek_interpreter_stack() is not None and not is_compiling():
+            results = self.transformable.apply(*arguments)[: self.result_count]
+        elif forward_ad._current_level >= 0:  # forward-mode derivatives raise there
             return self.function.apply(*arguments)
-        if not is_plain:
+        elif not is_plain:
             results = self.custom(*arguments)[: self.result_count]
         elif is_recorded and torch.is_grad_enabled():
             return self.function.apply(*arguments)
@@ -67,38 +73,19 @@ class Operator:
             results = self.forward(*arguments)[: self.result_count]
         return results[0] if self.result_count == 1 else tuple(results)
 
-    def _make_function(self, name):
-        operator, count = self, self.tensor_count
+    def compute(self, *arguments):
+        """Returns all results of the forward pass, and does not record them."""
+        return self.custom(*arguments) if is_traced() else self.forward(*arguments)
 
-        def compute_gradients(constants, gradients, saved):
-            results = operator.backward(_resolve_negative(gradients), saved[:count], saved[count:], constants)
-            return (*results, *[None] * (count - len(results) + len(constants)))
+    def compute_gradients(self, gradients, tensors, outputs, constants):
+        """Returns the gradients of the inputs, None for those that are None, and does not record them."""
+        if is_traced():
+            return self._trace_gradients(gradients, tensors, outputs, constants)
+        return self.backward(resolve_negative(gradients), tensors, outputs, constants)
 
-        class Gradients(torch.autograd.Function):  # torch's once_differentiable is silent in torch.autograd.grad
-            @staticmethod
-            def forward(ctx, constants, *arguments):
-                return compute_gradients(constants, arguments[: operator.result_count], arguments[operator.result_count :])
-
-            @staticmethod
-            def backward(ctx, *_):
-                raise RuntimeError(f"{name}: cannot differentiate twice")
-
-        class Function(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx, *arguments):
-                outputs = operator.forward(*arguments)
-                ctx.save_for_backward(*arguments[:count], *outputs)
-                ctx.constants = arguments[count:]
-                return outputs[0] if operator.result_count == 1 else outputs[: operator.result_count]
-
-            @staticmethod
-            def backward(ctx, *gradients):
-                if torch.is_grad_enabled():  # with create_graph=True
-                    return Gradients.apply(ctx.constants, *gradients, *ctx.saved_tensors)
-                return compute_gradients(ctx.constants, gradients, ctx.saved_tensors)
-
-        Function.__name__ = Function.__qualname__ = name
-        return Function
+    def _trace_gradients(self, gradients, tensors, outputs, constants):
+        found = self.custom_backward(list(gradients), list(tensors), list(outputs), _encode(constants))
+        return [None if x is None else g for g, x in zip(found, tensors)]
 
     def _register(self, name, fake):
         operator, count = self, self.tensor_count
@@ -113,7 +100,7 @@ class Operator:
             results = operator.backward(gradients, tensors, outputs, _decode(constants))
             return [tensors[0].new_empty(0) if x is None else x for x in results]
 
-        backward = torch.library.custom_op(f"tapeformer::{name}_backward", run_backward, mutates_args=(), **_TAGS)
+        backward = self.custom_backward = torch.library.custom_op(f"tapeformer::{name}_backward", run_backward, mutates_args=(), **_TAGS)
 
         @backward.register_fake
         def _(gradients, tensors, outputs, constants):
@@ -124,16 +111,14 @@ class Operator:
 
         def setup_context(ctx, inputs, output):
             ctx.save_for_backward(*inputs[:count], *output)
-            ctx.constants = _encode(inputs[count:])
-            ctx.constant_count = len(inputs) - count
+            ctx.constants = inputs[count:]
 
         def call_backward(ctx, *gradients):
             saved = ctx.saved_tensors
-            results = backward(
-                list(gradients[: operator.result_count]), list(saved[:count]), list(saved[count:]), ctx.constants
+            results = operator._trace_gradients(
+                gradients[: operator.result_count], saved[:count], saved[count:], ctx.constants
             )
-            results = [None if x is None else g for g, x in zip(results, saved)]
-            return (*results, *[None] * (count - len(results) + ctx.constant_count))
+            return (*results, *[None] * (count - len(results) + len(ctx.constants)))
 
         custom.register_autograd(call_backward, setup_context=setup_context)
         return custom
@@ -152,11 +137,6 @@ def is_traced() -> bool:
     )
 
 
-def _resolve_negative(arguments: Sequence) -> list:
-    """Returns the arguments without lazy negations, which the extension does not see."""
-    return [x.resolve_neg() if isinstance(x, Tensor) else x for x in arguments]
-
-
 def _encode(constants: Sequence) -> str:
     constants = [int(x) if isinstance(x, torch.SymInt) else float(x) if isinstance(x, torch.SymFloat) else x for x in constants]
     return ",".join(f"{type(x).__name__}:{x!r}" if not isinstance(x, str) else f"str:{x}" for x in constants)
@@ -172,10 +152,24 @@ def _statistics_dtype(x: Tensor) -> torch.dtype:
 
 
 def _seed(seed: Optional[Tensor]) -> int:
-    return 0 if seed is None else int(seed)
+    return 0 if seed is None else int(seed) % (1 << 64)  # the bits of an int64
 
 
 # Softmax attention, also with a window.
+
+
+def _check_meta(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Raises the errors of the extension for meta tensors, which it does not see."""
+    if not q.is_meta:
+        return
+    for x in (k, v):
+        if not x.is_meta:
+            raise ValueError(f"q is on meta, and another tensor is on {x.device}")
+        if x.dtype != q.dtype:
+            raise TypeError(f"expected {q.dtype} like q, not {x.dtype}")
+    if k.shape != (q.shape[0], v.shape[1], *q.shape[2:]) or v.shape[:3] != k.shape[:3]:
+        shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
+        raise ValueError(f"expected q, k and v with the same batch and heads, and k and v of one length, not {shapes}")
 
 
 def _softmax_results(q: Tensor, v: Tensor) -> Tuple[Tensor, Tensor]:
@@ -197,6 +191,7 @@ def _softmax_forward(
 
 
 def _softmax_fake(q, k, v, lengths, seed, causal, scale, dropout, block, before, after):
+    _check_meta(q, k, v)
     return _softmax_results(q, v)
 
 
@@ -230,6 +225,7 @@ def _linear_forward(
 
 
 def _linear_fake(q, k, v, lengths, causal, feature_map, eps):
+    _check_meta(q, k, v)
     return _softmax_results(q, v)
 
 
@@ -274,12 +270,13 @@ def _lsh_forward(
     settings = get_lsh_settings(preset, rounds, chunk_length, buckets)
     out, statistics, ids = _lsh_results(q, v, settings)
     _core.lsh_forward(
-        torch.get_num_threads(), settings, q, v, lengths, causal, dropout, int(seed), ids, out, statistics
+        torch.get_num_threads(), settings, q, v, lengths, causal, dropout, _seed(seed), ids, out, statistics
     )
     return out, statistics, ids
 
 
 def _lsh_fake(q, v, lengths, seed, causal, dropout, preset, rounds, chunk_length, buckets):
+    _check_meta(q, q, v)
     return _lsh_results(q, v, get_lsh_settings(preset, rounds, chunk_length, buckets))
 
 
@@ -289,7 +286,7 @@ def _lsh_backward(gradients, tensors, outputs, constants):
     out, statistics, ids = outputs
     targets = q.new_empty(q.shape), v.new_empty(v.shape)
     _core.lsh_backward(
-        torch.get_num_threads(), get_lsh_settings(*settings), q, v, lengths, causal, dropout, int(seed), ids,
+        torch.get_num_threads(), get_lsh_settings(*settings), q, v, lengths, causal, dropout, _seed(seed), ids,
         out, statistics, gradients[0], *targets,
     )  # fmt: skip
     return targets
@@ -321,6 +318,7 @@ def _gated_forward(
 
 
 def _gated_fake(q, k, v, log_decay, erase, beta, initial_state, lengths, reverse):
+    _check_meta(q, k, v)
     return _gated_results(q, k, v, erase)
 
 

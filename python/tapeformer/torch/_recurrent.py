@@ -5,13 +5,18 @@ from typing import NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor
 
+from torch._C._functorch import peek_interpreter_stack
+from torch.autograd.graph import increment_version
+
 from .. import _core
+from .._arguments import read_integer
+from ._arguments import cast_for_autocast, check_dense, check_inputs, read_gate
 from ._functions import find_feature_map, read_scale
 from ._ops import UNLIMITED
 
 
 class LinearState(NamedTuple):
-    """The state of linear attention. A step changes the tensors in place."""
+    """The state of linear attention. A step changes the tensors in place. For bfloat16 tokens, they are float32."""
 
     kv: Tensor  # (batch, heads, dim, value_dim): sum of phi(k) v^T
     key_sum: Tensor  # (batch, heads, dim): sum of phi(k)
@@ -35,7 +40,7 @@ def linear_attention_step(
     """Processes one token of causal linear attention.
 
     Args:
-        q: Query (batch, heads, dim), float32 or float64.
+        q: Query (batch, heads, dim), float32, float64 or bfloat16.
         k: Key (batch, heads, dim).
         v: Value (batch, heads, value_dim).
         state: The state after the previous token, which is changed in place; None before the first token.
@@ -43,12 +48,13 @@ def linear_attention_step(
     Returns:
         The result (batch, heads, value_dim), and the state.
     """
-    q, k, v = _prepare("linear_attention_step", q, k, v)
-    batch, heads, dim = q.shape
+    (q, k, v), dtype = _prepare("linear_attention_step", q, k, v)
     if state is None:
-        state = LinearState(q.new_zeros((batch, heads, dim, v.shape[2])), q.new_zeros((batch, heads, dim)))
-    out = v.new_empty(v.shape)
-    _core.linear_step(torch.get_num_threads(), q, k, v, state.kv, state.key_sum, find_feature_map(feature_map), eps, out)
+        state = LinearState(q.new_zeros((*q.shape, v.shape[2])), q.new_zeros(q.shape))
+    _check_state("linear_attention_step", state, LinearState)
+    out = v.new_empty(v.shape, dtype=dtype)
+    _core.linear_step(torch.get_num_threads(), q, k, v, *state, find_feature_map(feature_map), float(eps), out)
+    _mark_changed(state)
     return out, state
 
 
@@ -68,18 +74,22 @@ def softmax_attention_step(
     Returns:
         The result (batch, heads, value_dim), and the state.
     """
-    q, k, v = _prepare("softmax_attention_step", q, k, v)
-    if window is not None and window < 1:
-        raise ValueError(f"softmax_attention_step: window must be at least 1, not {window}")
+    name = "softmax_attention_step"
+    (q, k, v), dtype = _prepare(name, q, k, v)
+    before = UNLIMITED if window is None else read_integer(f"{name}: window", window, 1, UNLIMITED) - 1
     if state is None:
-        state = KeyValueState(*(x.new_empty((x.shape[0], window or 16, *x.shape[1:])) for x in (k, v)), 0)
-    if window is None and state.length == state.keys.shape[1]:
-        grown = (torch.cat([x, torch.empty_like(x)], dim=1) for x in state[:2])
-        state = KeyValueState(*grown, state.length)
+        state = KeyValueState(*(x.new_empty((x.shape[0], window or 16, *x.shape[1:]), dtype=dtype) for x in (k, v)), 0)
+    _check_state(name, state, KeyValueState)
+    length = read_integer(f"{name}: the length of the state", state.length)
+    if window is None and length in (x.shape[1] for x in state[:1] if x.dim() == 4):
+        grown = (torch.cat([x, x.new_empty((x.shape[0], max(length, 16), *x.shape[2:]))], dim=1) for x in state[:2])
+        state = KeyValueState(*grown, length)
     out = v.new_empty(v.shape)
-    before = UNLIMITED if window is None else window - 1
-    length = _core.softmax_step(torch.get_num_threads(), q, k, v, state.keys, state.values, state.length, read_scale(scale), before, out)
-    return out, state._replace(length=length)
+    length = _core.softmax_step(
+        torch.get_num_threads(), q, k, v, *state[:2], length, read_scale(scale), before, out
+    )
+    _mark_changed(state[:2])
+    return out if out.dtype == dtype else out.to(dtype), state._replace(length=length)
 
 
 def gated_linear_attention_step(
@@ -90,7 +100,8 @@ def gated_linear_attention_step(
 
     Args:
         q, k, v: See linear_attention_step().
-        state: (batch, heads, dim, value_dim), which is changed in place; None before the first token.
+        state: (batch, heads, dim, value_dim), which is changed in place; None before the first token. For bfloat16
+            tokens, it is float32.
         log_decay: (batch, heads), (batch, heads, dim) or (heads,).
         erase: (batch, heads, dim).
         beta: (batch, heads).
@@ -98,19 +109,44 @@ def gated_linear_attention_step(
     Returns:
         The result (batch, heads, value_dim), and the state.
     """
-    q, k, v, erase = _prepare("gated_linear_attention_step", q, k, v, erase)
-    log_decay, beta = (x if x is None else x.resolve_neg() for x in (log_decay, beta))
+    (q, k, v, erase), dtype = _prepare("gated_linear_attention_step", q, k, v, erase)
+    log_decay, beta = (
+        x if x is None else x.resolve_neg()
+        for x in (read_gate("log_decay", log_decay, q.dtype), read_gate("beta", beta, q.dtype))
+    )
+    if log_decay is not None and log_decay.dim() == 3 and log_decay.stride(2) != 1:
+        log_decay = log_decay.contiguous()
     if state is None:
         state = q.new_zeros((*q.shape, v.shape[2]))
-    out = v.new_empty(v.shape)
+    out = v.new_empty(v.shape, dtype=dtype)
     _core.gated_step(torch.get_num_threads(), q, k, v, log_decay, erase, beta, state, out)
+    _mark_changed([state])
     return out, state
 
 
 def _prepare(op, *tensors):
-    if torch._C._is_tracing() or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY):
-        raise RuntimeError(f"{op} is no operator of torch, so it cannot be traced")
+    """Returns the tokens as the extension reads them, bfloat16 as float32, and the dtype of the result."""
+    if torch._C._is_tracing() or torch._C._len_torch_dispatch_stack() > 0 or peek_interpreter_stack() is not None:
+        raise RuntimeError(f"{op} is no operator of torch, so it cannot be traced or transformed")
+    check_inputs(op, "(batch, heads, dim)", tensors)
     for x in tensors:
-        if x is not None and x.dim() != 3:
-            raise ValueError(f"{op}: expected tensors (batch, heads, dim), not {tuple(x.shape)}")
-    return [x if x is None else x.resolve_neg() if x.stride(2) == 1 else x.contiguous() for x in tensors]
+        if x is not None:
+            check_dense(op, x)
+    tensors = cast_for_autocast(tensors)
+    dtypes = [x.dtype for x in tensors if x is not None]
+    if any(dtype != dtypes[0] for dtype in dtypes):
+        raise TypeError(f"{op}: expected tokens of one dtype, not {', '.join(map(str, dtypes))}")
+    if dtypes[0] == torch.bfloat16:
+        tensors = [x if x is None else x.float() for x in tensors]
+    return [x if x is None else x.resolve_neg() if x.stride(2) == 1 else x.contiguous() for x in tensors], dtypes[0]
+
+
+def _check_state(op, state, kind) -> None:
+    if not isinstance(state, kind):
+        raise TypeError(f"{op}: state must be a {kind.__name__} or None, not {type(state).__name__}")
+
+
+def _mark_changed(tensors) -> None:
+    """Tells autograd that tensors were changed in place, so that a backward pass that needs old values raises."""
+    for x in tensors:
+        increment_version(x)
