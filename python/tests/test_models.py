@@ -435,7 +435,9 @@ def test_mypy_accepts_a_strict_program(tmp_path):
         except (tapeformer.ConfigError, tapeformer.DataError):
             print(tapeformer.load("runs/copy").translate(["a"]))
         """)
-    found = subprocess.run([sys.executable, "-m", "mypy", "--strict", "program.py"], cwd=tmp_path, capture_output=True, text=True)
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "program.py"]
+    environment = {**os.environ, "MYPYPATH": str(Path(tapeformer.__file__).parents[1])}
+    found = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout + found.stderr
 
 

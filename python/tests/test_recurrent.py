@@ -4,6 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="skipped: PyTorch is not installed")
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
 import tapeformer.torch as tt  # noqa: E402
 
 LENGTH = 40
@@ -196,14 +199,21 @@ def test_wrong_arguments_of_steps_raise():
                 step(*wrong)
         with pytest.raises(RuntimeError, match="cannot be traced or transformed"):
             torch.vmap(lambda x: step(x, x, x)[0])(q[None])
+        with FakeTensorMode(), pytest.raises(RuntimeError, match="cannot be traced or transformed"):
+            step(*[torch.empty(2, 3, 8)] * 3)
+        with FlopCounterMode(display=False):
+            assert torch.equal(step(q, q, q)[0], step(q, q, q)[0])
     with pytest.raises(ValueError, match="window must be at least 1"):
         tt.softmax_attention_step(q, q, q, window=0)
     with pytest.raises(ValueError, match="scale"):
         tt.softmax_attention_step(q, q, q, scale=0.0)
     with pytest.raises(TypeError, match="must be an integer"):
         tt.softmax_attention_step(q, q, q, tt.KeyValueState(keys, keys, 1.0))
-    for state in (tt.KeyValueState(keys, keys, -1), tt.KeyValueState(keys, keys, 5), tt.KeyValueState(keys[0], keys, 1)):
+    for state in (tt.KeyValueState(keys, keys, -1), tt.KeyValueState(keys, keys, 5), tt.KeyValueState(keys[0], keys, 1), tt.KeyValueState(keys, keys[:, 0, 0], 4)):
         with pytest.raises(ValueError):
+            tt.softmax_attention_step(q, q, q, state)
+    for state in (tt.KeyValueState(None, keys, 4), tt.KeyValueState(keys, [1], 4), tt.KeyValueState(keys, keys.to_sparse(), 4)):
+        with pytest.raises(TypeError, match="state.(keys|values)"):
             tt.softmax_attention_step(q, q, q, state)
     for state in (tt.KeyValueState(keys.double(), keys.double(), 1), tt.KeyValueState(keys, keys.bfloat16(), 1)):
         with pytest.raises(TypeError, match="state"):

@@ -95,6 +95,18 @@ def test_vmap_over_other_dimensions_and_some_arguments():
                 assert torch.allclose(a[i, j], b)
 
 
+@pytest.mark.filterwarnings("error:There is a performance drop")
+def test_vmap_in_compiled_code():
+    torch._dynamo.reset()
+    q, k, v = (x.detach() for x in make_inputs())
+    stacked = torch.stack([q, -q])
+
+    def attend(q):
+        return torch.vmap(lambda q: tt.linear_attention(q, k, v))(q)
+
+    assert torch.allclose(torch.compile(attend, backend="aot_eager")(stacked), attend(stacked))
+
+
 @pytest.mark.filterwarnings("error")
 def test_vmap_draws_dropout_as_its_randomness_says():
     q = torch.randn(1, 2, 24, 3, 8).expand(3, -1, -1, -1, -1)

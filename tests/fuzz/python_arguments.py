@@ -7,7 +7,7 @@ Valid calls have random shapes, dtypes, strides, lengths, masks and states. They
 a formula in plain PyTorch, and must change no tensor except the state of a step. In other calls, some arguments are
 replaced by values of wrong types, shapes, dtypes, devices or ranges. These calls must return, or raise TypeError or
 ValueError with a message of one line. A call that ends the interpreter is a finding, too. --seed and --case repeat a
-case. The exit status is 0 without findings, 1 with findings and 2 for wrong usage.
+case. The exit status is 0 without findings, 1 with findings, 2 for wrong usage and 77 without PyTorch.
 """
 
 import argparse
@@ -23,7 +23,11 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-import torch  # noqa: E402
+try:
+    import torch
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
 
 import tapeformer.torch as tt  # noqa: E402
 
@@ -336,8 +340,7 @@ class Call:
         self.name = getattr(self.function, "__name__", type(self.function).__name__)
         self.valid = rng.random() < 0.6
         self.differentiates = self.valid and "step" not in self.name and rng.random() < 0.5
-        for _ in range(0 if self.valid else rng.choice([1, 1, 2])):
-            i = rng.choice([*range(len(self.positional)), *self.named])
+        for i in rng.sample([*range(len(self.positional)), *self.named], 0 if self.valid else rng.choice([1, 1, 2])):
             target = self.named if isinstance(i, str) else self.positional
             target[i] = odd_values(rng, target[i])
 

@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from .. import _core
-from ._transforms import make_functions, resolve_negative
+from ._transforms import make_functions, map_batch, resolve_negative
 
 _core.register_torch(
     {name: getattr(torch, name) for name in ("float32", "float64", "bfloat16", "int64", "int32")},
@@ -120,7 +120,13 @@ class Operator:
             )
             return (*results, *[None] * (count - len(results) + len(ctx.constants)))
 
+        def run_batch(info, in_dims, *arguments):
+            apply = lambda *tensors: custom(*tensors, *arguments[count:])  # noqa: E731
+            return map_batch(apply, info.batch_size, in_dims[:count], arguments[:count])
+
         custom.register_autograd(call_backward, setup_context=setup_context)
+        if hasattr(custom, "register_vmap"):  # in PyTorch 2.4, compiled code with vmap warns that it is slow
+            custom.register_vmap(run_batch)
         return custom
 
 

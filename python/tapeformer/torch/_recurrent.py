@@ -14,6 +14,8 @@ from ._arguments import cast_for_autocast, check_dense, check_inputs, read_gate
 from ._functions import find_feature_map, read_scale
 from ._ops import UNLIMITED
 
+_TRACERS = [getattr(torch._C._TorchDispatchModeKey, name) for name in ("PROXY", "FAKE")]
+
 
 class LinearState(NamedTuple):
     """The state of linear attention. A step changes the tensors in place. For bfloat16 tokens, they are float32."""
@@ -81,7 +83,7 @@ def softmax_attention_step(
         state = KeyValueState(*(x.new_empty((x.shape[0], window or 16, *x.shape[1:]), dtype=dtype) for x in (k, v)), 0)
     _check_state(name, state, KeyValueState)
     length = read_integer(f"{name}: the length of the state", state.length)
-    if window is None and length in (x.shape[1] for x in state[:1] if x.dim() == 4):
+    if window is None and all(x.dim() == 4 and x.shape[1] == length for x in state[:2]):
         grown = (torch.cat([x, x.new_empty((x.shape[0], max(length, 16), *x.shape[2:]))], dim=1) for x in state[:2])
         state = KeyValueState(*grown, length)
     out = v.new_empty(v.shape)
@@ -126,7 +128,7 @@ def gated_linear_attention_step(
 
 def _prepare(op, *tensors):
     """Returns the tokens as the extension reads them, bfloat16 as float32, and the dtype of the result."""
-    if torch._C._is_tracing() or torch._C._len_torch_dispatch_stack() > 0 or peek_interpreter_stack() is not None:
+    if torch._C._is_tracing() or peek_interpreter_stack() is not None or any(map(torch._C._get_dispatch_mode, _TRACERS)):
         raise RuntimeError(f"{op} is no operator of torch, so it cannot be traced or transformed")
     check_inputs(op, "(batch, heads, dim)", tensors)
     for x in tensors:
@@ -144,6 +146,10 @@ def _prepare(op, *tensors):
 def _check_state(op, state, kind) -> None:
     if not isinstance(state, kind):
         raise TypeError(f"{op}: state must be a {kind.__name__} or None, not {type(state).__name__}")
+    for name, x in zip(state._fields, state[:2]):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{op}: state.{name} must be a torch.Tensor, not {type(x).__name__}")
+        check_dense(f"{op}: state.{name}", x)
 
 
 def _mark_changed(tensors) -> None:
