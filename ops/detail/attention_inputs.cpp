@@ -16,7 +16,7 @@ void check_same_kind(const char* op, const Tensor& q, const Tensor& k, const Ten
 }  // namespace
 
 bool last_dimension_is_contiguous(const Tensor& x) {
-  return x.size(-1) <= 1 || x.strides()[-1] == 1;
+  return x.numel() == 0 || x.size(-1) == 1 || x.strides()[-1] == 1;
 }
 
 void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {

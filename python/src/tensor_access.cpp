@@ -77,11 +77,13 @@ DType read_dtype(nb::handle x, const char* name) {
   throw nb::type_error(message.c_str());
 }
 
-nb::object read_strides(nb::handle x, const char* name) {
-  PyObject* const strides = PyObject_CallMethodNoArgs(x.ptr(), names().stride);
-  if (strides) return nb::steal(strides);
-  PyErr_Clear();
+// Calls a method that sparse tensors do not have.
+nb::object call_dense_method(nb::handle x, PyObject* method, const char* name) {
+  PyObject* const value = PyObject_CallMethodNoArgs(x.ptr(), method);
+  if (value) return nb::steal(value);
+  const nb::python_error error;
   const std::string layout = nb::str(nb::getattr(x, "layout")).c_str();
+  if (layout == "torch.strided") throw error;
   throw nb::type_error(concat_text(name, " is ", layout, ", expected a dense tensor").c_str());
 }
 
@@ -190,8 +192,8 @@ Tensor read_new_tensor(nb::handle x, const char* name) {
   const DType dtype = read_dtype(x, name);
   const Device device = is_on_cpu ? kCpu : read_cuda_device(x, name);
   const Shape shape = read_sizes(get_attribute(x, names().shape), name);
-  const Shape strides = read_sizes(read_strides(x, name), name);
-  void* const data = PyLong_AsVoidPtr(call_method(x, names().data_ptr).ptr());
+  const Shape strides = read_sizes(call_dense_method(x, names().stride, name), name);
+  void* const data = PyLong_AsVoidPtr(call_dense_method(x, names().data_ptr, name).ptr());
   if (!data && PyErr_Occurred()) throw nb::python_error();
   check(data || shape.numel() == 0, name, "the tensor has no memory");
   if (!is_on_cpu && data) check_device_memory(data, name);

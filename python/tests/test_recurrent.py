@@ -132,6 +132,14 @@ def test_strides_of_dimensions_with_one_element_have_no_effect():
         assert torch.equal(found[0], expected[0])
 
 
+def test_empty_tokens_may_have_any_strides():
+    for shape in ((0, 3, 8), (2, 0, 8)):
+        x = torch.zeros(*shape, 3)[..., 1]
+        for step in (tt.linear_attention_step, tt.softmax_attention_step, tt.gated_linear_attention_step):
+            assert step(x, x, x)[0].shape == shape
+        assert tt.gated_linear_attention_step(x, x, x, log_decay=x, erase=x, beta=x[..., 0])[0].shape == shape
+
+
 def write_states():
     """Returns, for each function that changes a tensor of its caller, the function, its arguments and the changed tensors."""
     generator = torch.Generator().manual_seed(1)

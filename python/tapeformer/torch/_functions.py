@@ -137,6 +137,8 @@ def lsh_attention(
         A contiguous tensor (batch, length, heads, value_dim). The gradient treats the buckets as constants.
     """
     q, v = _prepare("lsh_attention", q, v)
+    if not isinstance(preset, str):
+        raise TypeError(f"lsh_attention: preset must be a str, not {type(preset).__name__}")
     settings = (("rounds", rounds, 1, 0), ("chunk_length", chunk_length, 1, 0), ("buckets", buckets, 0, -1))
     sizes = [default if x is None else read_integer(f"lsh_attention: {n}", x, least) for n, x, least, default in settings]
     if seed is None:
@@ -183,11 +185,11 @@ def gated_linear_attention(
     q, k, v, erase = _prepare("gated_linear_attention", q, k, v, erase)
     dtype = torch.float32 if q.dtype == torch.bfloat16 else q.dtype
     log_decay = read_gate("log_decay", log_decay, dtype)
-    if log_decay is not None and log_decay.dim() == 1:
-        if log_decay.shape[0] != q.shape[2]:
+    if log_decay is not None and log_decay.dim() not in (3, 4):
+        if log_decay.shape != q.shape[2:3]:
             raise ValueError(
-                f"gated_linear_attention: log_decay is {tuple(log_decay.shape)}, expected {tuple(q.shape[:3])} or "
-                f"{tuple(q.shape)}, or one for each of {q.shape[2]} heads"
+                f"gated_linear_attention: log_decay is {tuple(log_decay.shape)}, expected {tuple(q.shape[:3])}, "
+                f"{tuple(q.shape)} or {tuple(q.shape[2:3])}"
             )
         log_decay = log_decay.expand(q.shape[:3])
     if log_decay is not None and log_decay.dim() == 3:
