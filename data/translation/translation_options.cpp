@@ -88,6 +88,7 @@ const OptionTable<TranslationValues>& translation_table() {
         ->add(
             "batch_tokens", &V::batch_tokens,
             "largest number of tokens of one language in a batch, padding included; 0: batch_size sentences")
+        .use_for(OptionUse::training)
         .require_range(0, 1e9);
     return options;
   }();

@@ -67,6 +67,7 @@ std::vector<KeyProblem> find_model_problems(const Config& config) {
 
 void check_config(const Config& config, bool check_model,
                   const std::function<ConfigPosition(const std::string&)>& find_position,
+                  const std::function<bool(const std::string&)>& is_used,
                   std::vector<ConfigProblem>& problems) {
   const auto require = [&](bool condition, const std::string& name, const std::string& message) {
     if (!condition) problems.push_back({find_position(name), name + ": " + message});
@@ -78,10 +79,13 @@ void check_config(const Config& config, bool check_model,
   require(train.steps > 0 || train.epochs > 0, "train.steps",
           "neither train.steps nor train.epochs is set, expected one above 0");
 
-  check_data(config, require);
+  const auto require_if_used = [&](bool condition, const std::string& name, const std::string& message) {
+    require(condition || !is_used(name), name, message);
+  };
+  check_data(config, require_if_used);
 
   if (check_model)
-    for (const auto& [key, problem] : find_model_problems(config)) require(false, key, problem);
+    for (const auto& [key, problem] : find_model_problems(config)) require_if_used(false, key, problem);
 
   const auto clips_values = optimizer.options.values_by_name().contains("clip_value");
   require(optimizer.clip_norm == 0 || !clips_values, "optimizer.clip_value",

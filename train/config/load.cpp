@@ -87,8 +87,13 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
       const ConfigPosition* set = applier.find_position(key);
       return set ? *set : find_table_position(key, path, layers);
     };
+    const auto is_used = [&](const std::string& name) {
+      return std::none_of(schema.begin(), schema.end(), [&](const SchemaKey& key) {
+        return key.name() == name && !key.explain_unused_by(options.purpose).empty();
+      });
+    };
     std::vector<ConfigProblem> contradictions;
-    check_config(config, options.check_model, position, contradictions);
+    check_config(config, options.check_model, position, is_used, contradictions);
     mention_set_options(layers.back(), contradictions);
     problems.insert(problems.end(), contradictions.begin(), contradictions.end());
   }

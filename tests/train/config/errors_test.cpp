@@ -360,6 +360,26 @@ TEST_CASE("a key whose condition depends on another condition names the first th
                                         "\"characters\""));
 }
 
+TEST_CASE("commands do not check a setting against keys that they do not use, and training does") {
+  TempFolder folder;
+  const auto check_key = [&](const std::string& path, const std::string& setting, const std::string& key) {
+    ConfigLoadOptions options{.unused_key_policy = UnusedKeyPolicy::ignore_in_file};
+    CHECK(message_of<ConfigError>([&] { load_config(path, {setting}, options); }).find(key) !=
+          std::string::npos);
+    options.purpose = ConfigPurpose::generation;
+    CHECK_NOTHROW(load_config(path, {setting}, options));
+  };
+  check_key(folder.write("pairs.toml",
+                         "[data]\ndataset = \"translation\"\nsource = \"a\"\ntarget = \"b\"\n"
+                         "max_length = 24\nbatch_tokens = 300\n[model]\ntype = \"translation\"\n"
+                         "[train]\nsteps = 1\n"),
+            "data.max_length=900", "data.batch_tokens: expected 0 or at least max_length + 1 = 901");
+  check_key(folder.write("text.toml",
+                         "[data]\ndataset = \"text\"\npath = \"a\"\nsequence_length = 64\n"
+                         "eval_context = 32\n[model]\ntype = \"sequence\"\n[train]\nsteps = 1\n"),
+            "data.sequence_length=16", "data.eval_context: expected less than sequence_length = 16");
+}
+
 TEST_CASE("text that is not UTF-8 is refused before training: files, --set and the name of the config file") {
   TempFolder folder;
   const auto path = folder.write("run.toml", "[train]\nsteps = 1\n");
