@@ -11,7 +11,7 @@ namespace tapeformer {
 namespace {
 
 // A model translates sentences of twice the length of the longest training sentence, because a translation
-// can be longer than its source and a test set cannot leave out sentences.
+// can be longer than its source and a test set cannot leave out sentences. Longer sentences are cut.
 constexpr int64_t kEvaluationLengths = 2;
 
 // Throws DataError if `pairs` training pairs are too few to hold out those of the validation.
@@ -90,6 +90,8 @@ std::string TranslationDataset::report_pairs(const TranslationOptions& options) 
   warn(report_.ratio,
        concat_text("have lengths whose ratio exceeds ", name_option("TranslationOptions::max_ratio"), " = ",
                    options.max_ratio, " and are left out"));
+  warn(report_.cut, concat_text("have a sentence of more than ", info_.length - 1, " tokens, twice ",
+                                name_option("TranslationOptions::max_length"), ", and are cut"));
   warn(report_.identical, "have the same sentence in both languages");
   if (report_.unknown_tokens > 0)
     log_warning(set, ": ", report_.unknown_tokens, " of ", tokens_.size(),
@@ -113,7 +115,7 @@ void TranslationDataset::read_pairs(const TranslationOptions& options) {
     });
     for (size_t i = 0; i < block.size(); ++i) {
       if (options.limit > 0 && size() == options.limit) return;
-      add_pair(begin + static_cast<int64_t>(i), block[i], options);
+      add_pair(begin + static_cast<int64_t>(i), std::move(block[i]), options);
     }
   }
 }
@@ -128,7 +130,7 @@ TranslationDataset::EncodedPair TranslationDataset::encode(int64_t pair) const {
     try {
       return tokenizer_->encode(text);
     } catch (const EncodingError& error) {
-      throw DataError(concat_text(locate(), ": ", error.what()));
+      throw EncodingError(error.offset, concat_text(locate(), ": ", error.what()));
     }
   };
   encoded.source = encode_sentence(source, [&] { return pairs_.source_location(pair); });
@@ -136,8 +138,7 @@ TranslationDataset::EncodedPair TranslationDataset::encode(int64_t pair) const {
   return encoded;
 }
 
-void TranslationDataset::add_pair(int64_t pair, const EncodedPair& encoded,
-                                  const TranslationOptions& options) {
+void TranslationDataset::add_pair(int64_t pair, EncodedPair encoded, const TranslationOptions& options) {
   const auto count = [&](PairCount& pairs) {
     if (pairs.count++ == 0) pairs.first = pairs_.source_location(pair);
   };
@@ -154,10 +155,9 @@ void TranslationDataset::add_pair(int64_t pair, const EncodedPair& encoded,
         static_cast<double>(longer) > options.max_ratio * static_cast<double>(shorter))
       return count(report_.ratio);
   } else if (longer >= info_.length) {
-    throw DataError(
-        concat_text(longer == source ? pairs_.source_location(pair) : pairs_.target_location(pair),
-                    ": the sentence has ", longer, " tokens, expected at most ", kEvaluationLengths,
-                    " times ", name_option("TranslationOptions::max_length"), " = ", options.max_length));
+    count(report_.cut);
+    for (std::vector<int32_t>* const tokens : {&encoded.source, &encoded.target})
+      tokens->resize(std::min(tokens->size(), static_cast<size_t>(info_.length) - 1));
   }
   if (encoded.is_identical) count(report_.identical);
   pair_numbers_.push_back(pair);
@@ -166,8 +166,8 @@ void TranslationDataset::add_pair(int64_t pair, const EncodedPair& encoded,
     starts_.push_back(static_cast<int64_t>(tokens_.size()));
     report_.unknown_tokens += std::count(tokens.begin(), tokens.end(), tokenizer_->unknown_token());
   }
-  report_.source_tokens += source;
-  report_.target_tokens += target;
+  report_.source_tokens += static_cast<int64_t>(encoded.source.size());
+  report_.target_tokens += static_cast<int64_t>(encoded.target.size());
 }
 
 int64_t TranslationDataset::pair_number(int64_t i) const {

@@ -47,9 +47,10 @@ struct PairCount {
 struct TranslationReport {
   int64_t pair_count = 0;                           // pairs in the files
   PairCount empty = {}, too_long = {}, ratio = {};  // pairs that were left out
-  PairCount identical = {};                         // pairs of two equal sentences, which are kept
-  int64_t source_tokens = 0, target_tokens = 0;     // of the pairs that were kept
-  int64_t unknown_tokens = 0;                       // of both languages
+  PairCount cut = {};        // pairs with a sentence whose tokens after the maximum were left out
+  PairCount identical = {};  // pairs of two equal sentences, which are kept
+  int64_t source_tokens = 0, target_tokens = 0;  // of the pairs that were kept
+  int64_t unknown_tokens = 0;                    // of both languages
 };
 
 // A split. Pairs with an empty sentence are left out. Training also leaves out pairs that exceed `max_length`
@@ -89,7 +90,7 @@ class TranslationDataset final : public Dataset {
 
   void read_pairs(const TranslationOptions& options);
   EncodedPair encode(int64_t pair) const;
-  void add_pair(int64_t pair, const EncodedPair& encoded, const TranslationOptions& options);
+  void add_pair(int64_t pair, EncodedPair encoded, const TranslationOptions& options);
   // Logs the counts of the report, and returns them as text.
   std::string report_pairs(const TranslationOptions& options) const;
   int64_t pair_number(int64_t i) const;

@@ -56,6 +56,8 @@ class TranslationModel final : public Module {
   Tensor compute_token_losses(const Batch& batch) const;
 
   int64_t end_token() const { return options_.vocabulary_size - 1; }
+  // Returns the maximum number of tokens of a sentence without its end token.
+  int64_t max_sentence_length() const { return options_.max_length - 1; }
   const Embedding& target_embeddings() const {
     return target_embedding ? *target_embedding : source_embedding;
   }

@@ -43,6 +43,8 @@ constexpr PlottedField kFields[] = {
     {"Evaluation: loss", "loss_nats", "nats", Scale::linear, false, false},
     {"Evaluation: accuracy", "accuracy", "accuracy", Scale::linear, false, true},
     {"Evaluation: phone error rate", "per", "PER, %", Scale::linear, false, true},
+    {"Evaluation: BLEU of greedy decoding", "bleu", "BLEU", Scale::linear, false, true},
+    {"Evaluation: chrF2 of greedy decoding", "chrf2", "chrF2", Scale::linear, false, false},
     {"Learning rate", "lr", "learning rate", Scale::linear, true, false},
     {"Gradient norm", "grad_norm", "norm", Scale::log10, true, false},
     {"Speed", "tokens_per_second", "tokens/s", Scale::linear, true, false},
@@ -127,6 +129,8 @@ std::string make_final_results(const std::vector<ReportedRun>& runs) {
       {"evaluation loss, nats", "loss_nats", is_evaluation},
       {"evaluation accuracy", "accuracy", is_evaluation},
       {"evaluation PER, %", "per", is_evaluation},
+      {"evaluation BLEU, greedy", "bleu", is_evaluation},
+      {"evaluation chrF2, greedy", "chrf2", is_evaluation},
       {"tokens/s", "tokens_per_second", is_training}};
   HtmlTable table{{"run", "state"}, {}};
   for (const auto& [label, field, select] : columns) table.header.emplace_back(label);

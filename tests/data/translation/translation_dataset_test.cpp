@@ -117,14 +117,25 @@ TEST_CASE("pairs that are left out are counted, with the line of the first") {
 }
 
 TEST_CASE(
-    "a sentence that is too long for evaluation is an error with its line, and so is a split without pairs") {
+    "sentences of evaluations are cut to twice max_length, and the warning names the limit and the first") {
   const TempDir dir;
-  TranslationOptions options = make_byte_options(dir, "a\nb\n", "x\n123456789\n");
+  TranslationOptions options = make_byte_options(dir, "a\nb\nabcdefghi\n", "x\n123456789\n12345678\n");
   options.max_length = 4;
-  CHECK(message_of<DataError>([&] { read_split(options, "test"); }) ==
-        (dir / "target").string() +
-            ":2: the sentence has 9 tokens, expected at most 2 times TranslationOptions::max_length = 4");
+  const PairLog log;
+  const TranslationDataset test = read_split(options, "test");
+  CHECK(test.size() == 3);
+  CHECK(test.report().cut.count == 2);
+  CHECK(test.count_target_tokens(1) == 8);
+  CHECK(test.count_source_tokens(2) == 8);
+  CHECK(test.target(1) == "123456789");  // references stay whole
+  CHECK(log.text().find("pairs test: 2 of 3 pairs have a sentence of more than 8 tokens, twice "
+                        "TranslationOptions::max_length, and are cut, the first in " +
+                        (dir / "source").string() + ":2") != std::string::npos);
   CHECK(read_split(options, "train").size() == 1);
+}
+
+TEST_CASE("a split without pairs is an error") {
+  const TempDir dir;
   const PairLog log;
   const TranslationOptions empty = make_byte_options(dir, "\n\n", "x\ny\n");
   CHECK(message_of<DataError>([&] {

@@ -132,12 +132,15 @@ TEST_CASE(
   const ProgramResult result = run.call({"score", sources, targets, "--json"});
   CAPTURE(result.err);
   REQUIRE(result.code == 0);
-  CHECK(result.err.find("2 pairs have a sentence that is longer than the model takes, and its end is not "
-                        "scored; the first is line 2") != std::string::npos);
+  CHECK(
+      result.err.find("2 pairs have a sentence of more than 32 tokens, twice data.max_length, and its end is "
+                      "not scored; the first is line 2") != std::string::npos);
   const auto scores = parse_json_output(result)["scores"];
   CHECK(scores[0]["tokens"] == 4);
   CHECK(scores[1]["tokens"] == 2);
   CHECK(scores[2]["tokens"] == 33);
+  CHECK(scores[0]["cut"] == false);
+  CHECK(scores[1]["cut"] == true);
 }
 
 TEST_CASE("a translation does not end: long lines, unknown characters and the maximum length are answered") {
@@ -146,9 +149,55 @@ TEST_CASE("a translation does not end: long lines, unknown characters and the ma
   const ProgramResult result = run.call({"translate", path, "--max-length", "5"});
   CHECK(result.code == 0);
   CHECK(split_lines(result.out).size() == 3);
-  CHECK(result.err.find("1 lines are longer than the model takes") != std::string::npos);
+  CHECK(result.err.find("1 lines have more than 32 tokens, twice data.max_length, and their ends are not "
+                        "translated; the first is line 1") != std::string::npos);
   CHECK(result.err.find("2 characters are not in the vocabulary") != std::string::npos);
   for (const std::string& line : split_lines(result.out)) CHECK(line.size() <= 5);
+}
+
+TEST_CASE(
+    "eval, translate and score take longer sentences with a larger data.max_length, and mark cut ones") {
+  TinyTranslator run;
+  const std::string path = run.input("abc\n" + std::string(500, 'a') + "\n");
+  const auto cut = [&](const Lines& settings) {
+    Lines words = {"translate", path, "--json", "--max-length", "3"};
+    words.insert(words.end(), settings.begin(), settings.end());
+    const auto report = parse_json_output(run.call(words));
+    CHECK(report["translations"][0]["cut"] == false);
+    return report["translations"][1]["cut"].get<bool>();
+  };
+  CHECK(cut({}));
+  CHECK(cut({"--set", "data.max_length=249"}));
+  CHECK_FALSE(cut({"--set", "data.max_length=250"}));  // above data.batch_tokens
+  const Lines score = {"score", path, path, "--json", "--set", "data.max_length=250"};
+  CHECK(parse_json_output(run.call(score))["scores"][1]["cut"] == false);
+  for (const std::string side : {"source", "target"})
+    write_file(run.path("test", side), std::string(side == "source" ? "abc\n" : "CBA\n") +
+                                           std::string(500, side == "source" ? 'a' : 'A') + "\n");
+  const ProgramResult result = run.call({"eval", "--beam", "1", "--json"});
+  CAPTURE(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(parse_json_output(result)["cut_pairs"] == 1);
+  CHECK(result.err.find("1 of 2 pairs have a sentence of more than 32 tokens, twice data.max_length, and are "
+                        "cut, the first in " +
+                        run.path("test", "source") + ":2") != std::string::npos);
+  const ProgramResult whole = run.call({"eval", "--beam", "1", "--json", "--set", "data.max_length=250"});
+  CHECK(parse_json_output(whole)["cut_pairs"] == 0);
+}
+
+TEST_CASE("evaluations in training, eval and report say how translations were decoded") {
+  const TinyTranslator run;
+  const std::string path = (run.dir / "run").string();
+  CHECK(get_metric_number(read_metrics(path + "/metrics.jsonl").back(), "beam", -1) == 1);
+  const ProgramResult trained =
+      run_program({"train", path + "/config.toml", "--run-dir", path + "2", "--json"});
+  CHECK_MESSAGE(trained.err.find(", greedy decoding") != std::string::npos, trained.err);
+  CHECK(parse_json_output(trained)["beam"] == 1);
+  CHECK(run.call({"eval"}).out.find("beam") != std::string::npos);
+  const std::string page = (run.dir / "page.html").string();
+  REQUIRE(run_program({"report", path, "--out", page}).code == 0);
+  for (const std::string text : {"evaluation BLEU, greedy", "chrF2 of greedy decoding"})
+    CHECK(read_file(page).find(text) != std::string::npos);
 }
 
 TEST_CASE("errors of translate and score name the option, the file or the line") {

@@ -101,8 +101,8 @@ void score_translations(const TranslationTask& task, const CommandLine& line) {
   const auto scores = score_targets(task.model(), *task.tokenizer(), sources, targets);
   const auto is_cut = [](const ScoredTarget& one) { return one.is_cut; };
   if (const auto cut_count = std::count_if(scores.begin(), scores.end(), is_cut); cut_count > 0)
-    log_warning(cut_count, " pairs have a sentence that is longer than the model takes, and its end is not ",
-                "scored; the first is line ",
+    log_warning(cut_count, " pairs have a sentence of more than ", describe_sentence_limit(task.model()),
+                ", and its end is not scored; the first is line ",
                 std::find_if(scores.begin(), scores.end(), is_cut) - scores.begin() + 1);
   std::vector<Report> rows;
   std::string text;
@@ -120,7 +120,8 @@ void score_translations(const TranslationTask& task, const CommandLine& line) {
       rows.push_back(Report()
                          .add("line", static_cast<int64_t>(i) + 1)
                          .add("log_probability", log_probability)
-                         .add("tokens", count));
+                         .add("tokens", count)
+                         .add("cut", scores[i].is_cut));
     else
       text += numbers + targets[i] + "\n";
   }

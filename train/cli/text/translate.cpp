@@ -57,7 +57,8 @@ class TranslationPrinter {
                          .add("log_probability", one.log_probability)
                          .add("tokens", one.token_count)
                          .add("complete", one.is_complete));
-    rows_.push_back(Report().add("line", number_ + 1).add("hypotheses", rows));
+    rows_.push_back(
+        Report().add("line", number_ + 1).add("cut", hypotheses.front().is_cut).add("hypotheses", rows));
   }
 
   bool n_best_, scores_, json_;
@@ -132,10 +133,10 @@ TranslatorOptions make_translator_options(const CommandLine& line) {
   return options;
 }
 
-void warn_about_lines(const Translator& translator) {
+void warn_about_lines(const Translator& translator, const TranslationModel& model) {
   if (translator.count_cut_lines() > 0)
-    log_warning(translator.count_cut_lines(),
-                " lines are longer than the model takes, and their ends are not translated");
+    log_warning(translator.count_cut_lines(), " lines have more than ", describe_sentence_limit(model),
+                ", and their ends are not translated; the first is line ", translator.first_cut_line());
   if (translator.count_left_out_characters() > 0)
     log_warning(translator.count_left_out_characters(),
                 " characters are not in the vocabulary and are left out");
@@ -170,7 +171,7 @@ int run_translate(const Arguments& arguments) {
     before += static_cast<int64_t>(lines.size());
   }
   if (shows_progress && before > 0) std::cerr << "\n";
-  warn_about_lines(translator);
+  warn_about_lines(translator, task.model());
   if (common.json) print_report(printer.report().add("checkpoint", run.checkpoint_folder.string()), common);
   return 0;
 }

@@ -91,7 +91,9 @@ TranslationEvaluation evaluate(const TranslationModel& model, const TranslationD
   std::vector<ScoredPair> pairs(lengths.size());
   for (const std::string& text : all_gather_texts(processes, own)) read_pairs(text, pairs);
 
-  TranslationEvaluation result{.split = dataset.info().split, .pair_count = dataset.size()};
+  TranslationEvaluation result{.split = dataset.info().split,
+                               .pair_count = dataset.size(),
+                               .cut_pair_count = dataset.report().cut.count};
   CorpusScorer scorer({{}, {.lower_case = true}, {.tokenizer = BleuTokenizer::international}}, {}, 1);
   double nats = 0;
   for (size_t i = 0; i < pairs.size(); ++i) {

@@ -18,7 +18,9 @@ TaskEvaluation describe(const TranslationEvaluation& e, const BeamSearchOptions&
                         .selection_metric = e.nats_per_token,
                         .seconds = e.seconds,
                         .metrics = {{"loss_nats", e.nats_per_token}},
-                        .results = {{"nats_per_token", e.nats_per_token}},
+                        .results = {{"nats_per_token", e.nats_per_token},
+                                    {"beam", search.beam_size},
+                                    {"length_penalty", search.length_penalty}},
                         .summary = concat_text(e.nats_per_token, " nats per token")};
   std::vector<std::string> signatures;
   for (size_t i = 0; i < e.scores.size(); ++i) {
@@ -28,13 +30,15 @@ TaskEvaluation describe(const TranslationEvaluation& e, const BeamSearchOptions&
     result.headline += score.text + "  " + score.signature + "\n";
     signatures.push_back(score.signature);
   }
-  result.summary += concat_text(", BLEU ", e.scores.front().value, ", chrF2 ", e.scores.back().value);
+  result.summary +=
+      concat_text(", BLEU ", e.scores.front().value, ", chrF2 ", e.scores.back().value,
+                  search.beam_size == 1 ? ", greedy decoding" : concat_text(", beam ", search.beam_size));
+  result.metrics.emplace_back("beam", search.beam_size);
   result.metrics.emplace_back("examples", e.pair_count);
   result.metrics.emplace_back("seconds", e.seconds);
   result.details.add("tokens", e.token_count)
+      .add("cut_pairs", e.cut_pair_count)
       .add("sentences_per_second", e.sentences_per_second)
-      .add("beam", search.beam_size)
-      .add("length_penalty", search.length_penalty)
       .add("signatures", signatures);
   return result;
 }

@@ -23,7 +23,7 @@ std::vector<TokenSpan> select_sentences(const std::vector<std::vector<int32_t>>&
 
 // Shortens a sentence to the length that the model takes. Returns whether it was longer.
 bool cut(std::vector<int32_t>& sentence, const TranslationModel& model) {
-  const auto longest = static_cast<size_t>(model.options().max_length) - 1;
+  const auto longest = static_cast<size_t>(model.max_sentence_length());
   if (sentence.size() <= longest) return false;
   sentence.resize(longest);
   return true;
@@ -86,6 +86,10 @@ std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tok
   return results;
 }
 
+std::string describe_sentence_limit(const TranslationModel& model) {
+  return concat_text(model.max_sentence_length(), " tokens, twice data.max_length");
+}
+
 TranslatedText Translator::decode(const TranslationHypothesis& hypothesis) const {
   return {.text = decode_line(*tokenizer_, hypothesis.tokens),
           .token_count = static_cast<int64_t>(hypothesis.tokens.size()) + (hypothesis.is_complete ? 1 : 0),
@@ -117,10 +121,13 @@ std::vector<std::vector<TranslatedText>> Translator::translate(
     const std::vector<std::string>& lines, const std::function<void(int64_t)>& on_progress) {
   std::vector<std::vector<int32_t>> sentences;
   std::vector<int64_t> sizes, numbers;  // of the lines that have tokens
+  std::vector<bool> are_cut;
   for (const std::string& line : lines) {
     throw_if_interrupted();
     sentences.push_back(is_blank(line) ? std::vector<int32_t>() : encode(line));
-    if (cut(sentences.back(), model_)) ++cut_count_;
+    are_cut.push_back(cut(sentences.back(), model_));
+    ++line_count_;
+    if (are_cut.back() && cut_count_++ == 0) first_cut_line_ = line_count_;
     if (sentences.back().empty()) continue;
     sizes.push_back(static_cast<int64_t>(sentences.back().size()) + 1);
     numbers.push_back(static_cast<int64_t>(sentences.size()) - 1);
@@ -141,7 +148,10 @@ std::vector<std::vector<TranslatedText>> Translator::translate(
     for (size_t row = 0; row < indices.size(); ++row) {
       auto& result = results[static_cast<size_t>(indices[row])];
       result.clear();
-      for (const TranslationHypothesis& one : hypotheses[row]) result.push_back(decode(one));
+      for (const TranslationHypothesis& one : hypotheses[row]) {
+        result.push_back(decode(one));
+        result.back().is_cut = are_cut[static_cast<size_t>(indices[row])];
+      }
     }
     finished += static_cast<int64_t>(indices.size());
     if (on_progress) on_progress(finished);
