@@ -80,6 +80,8 @@ def run_case(options, work, number):
     case = make_case(kind, rng, work / "base", folder)
     outcome = program.run(case, folder)
     problems = problems_of(case, outcome, program)
+    if case.check and outcome.status == 0:
+        problems += case.check(folder)
     if (folder / "escaped").exists():
         problems.append("a command of a data file was run")
     if problems or options.case is not None:

@@ -40,6 +40,7 @@ class Case:
     # the program must report allocations that exceed the memory limit.
     large: bool = False
     files: list = dataclasses.field(default_factory=list)  # paths of the changed files, for the report
+    check: object = None  # after exit status 0: a function of the folder of the case that returns a list of problems
 
 
 @dataclasses.dataclass

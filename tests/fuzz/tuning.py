@@ -1,0 +1,69 @@
+"""The kind of cases that start a run from the weights of another run (model.init) with other tokens."""
+
+import json
+
+from cases import TEXTS, change, copy, files_under, mutate_file, needs_of
+from runner import Case
+
+SPEECH = ["speech", "lstm", "cached", "ark", "an4"]
+RUNS = [*TEXTS, "pairs", *SPEECH, "copy", "lsh"]
+# Configs whose models have weights of equal shapes, except those of the tokens.
+ALIKE = {"text": ["pieces", "text"], "pieces": ["text", "pieces"], "lstm": ["cached", "ark"], "cached": ["lstm", "cached"]}
+SETTINGS = ["data.tokenizer=bytes", "data.tokenizer=characters", "data.tokenizer=sentencepiece", "data.vocabulary=290",
+            "data.sentencepiece_model=pieces.model", "data.unknown_characters=token", "data.max_length=8", "data.dataset=copy",
+            "data.limit=3", "data.cmvn=utterance", "model.norm=post", "model.positions=none", "model.tied_embeddings=true",
+            "model.shared_embeddings=false", "train.steps=1"]
+DATA = {"text.txt", "pairs/train.src", "pairs/train.tgt", "lexicon.txt", "kaldi/train/text", "ark/train/text", "an4/etc/an4.dic"}
+
+
+def exchange_letters(rng, path):
+    """Replaces up to three letters everywhere in a file, so that the data have as many other tokens."""
+    text = path.read_text()
+    letters = {rng.choice(text): rng.choice("ABCDaehtzäß語") for _ in range(rng.choice([1, 2, 3]))}
+    path.write_text("".join(letters.get(c, c) if c.isalpha() else c for c in text))
+
+
+def tokens_of(folder, run):
+    """Returns the tokenizer or the phones in the latest checkpoint of a run."""
+    task = json.loads((folder / run / "checkpoints/latest/state.json").read_text()).get("task") or {}
+    return task.get("phones", task)
+
+
+def check_tokens(folder):
+    """Returns a problem if the new run has other tokens than its initial weights."""
+    if tokens_of(folder, "run") != tokens_of(folder, "first"):
+        return ["the weights of model.init have other tokens than their run"]
+    return []
+
+
+def tuning(rng, base, folder):
+    """Starts a run from another run, often with changed data, settings of other tokens, or a changed checkpoint."""
+    runs = [name for name in RUNS if (base / "runs" / name).exists()]
+    name = rng.choice(runs + [name for name in ("pieces", "lstm", "ark", "an4") if name in runs])
+    first = rng.choice([name, name, *ALIKE.get(name, []), rng.choice(runs)])
+    first = first if first in runs else name
+    copy(base, folder, f"configs/{name}.toml", *needs_of(name))
+    if (base / "pieces.model").exists():
+        copy(base, folder, "pieces.model")
+    copy(base / "runs", folder, first)
+    (folder / first).rename(folder / "first")
+    data = [path for path in files_under(folder) if str(path.relative_to(folder)) in DATA]
+    changed = []
+    if data and rng.random() < 0.5:
+        changed = [rng.choice(data)]
+        if rng.random() < 0.6:
+            exchange_letters(rng, changed[0])
+        else:
+            mutate_file(rng, changed[0], [base / "text.txt", *data])
+    is_broken = rng.random() < 0.15
+    if is_broken:
+        changed += change(rng, files_under(folder / "first"))
+    settings = ["model.init=" + rng.choice(["first", "first", "first/checkpoints/latest"])]
+    settings += rng.sample(SETTINGS, rng.choice([0, 0, 1, 1, 2]))
+    keeps = rng.random() < 0.6
+    if not keeps:
+        settings.append("model.init_tokens=new")
+    elif rng.random() < 0.3:
+        settings.append("model.init_tokens=keep")
+    arguments = ["train", f"configs/{name}.toml", "--run-dir", "run", *(word for text in settings for word in ("--set", text))]
+    return Case(arguments, {0, 2, 3, 5}, files=changed, check=check_tokens if keeps and not is_broken else None)
