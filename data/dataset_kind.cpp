@@ -62,7 +62,7 @@ const OptionTable<TextOptions>& text_table() {
             "characters that the SentencePiece model lacks; token: use its unknown token, whose bits "
             "are counted, but not its bytes")
         .use_for(OptionUse::model)
-        .use_if({.option = "sentencepiece_model", .values = {""}, .is_negated = true})
+        .use_if({"tokenizer", {kSentencePieceTokenizerName}})
         .allow_change_on_resume();
     options->add("sequence_length", &O::sequence_length, "tokens that a window predicts")
         .use_for(OptionUse::model)

@@ -46,7 +46,7 @@ SplitPath find_split_path(const DataConfig& data, const std::string& split) {
 }
 
 // Returns f(). If f() throws a DataError whose message begins with the path of the split, throws a DataError
-// whose message begins with the config key.
+// or an EncodingError whose message begins with the config key.
 template <class F>
 auto call_with_path_key(const DataConfig& data, const std::string& split, F&& f) {
   const SplitPath files = find_split_path(data, split);
@@ -54,7 +54,10 @@ auto call_with_path_key(const DataConfig& data, const std::string& split, F&& f)
     return std::forward<F>(f)();
   } catch (const DataError& error) {
     if (files.path.empty() || !std::string_view(error.what()).starts_with(files.path)) throw;
-    throw DataError(files.key + ": " + error.what());
+    const std::string text = files.key + ": " + error.what();
+    if (const auto* const encoding = dynamic_cast<const EncodingError*>(&error))
+      throw EncodingError(encoding->offset, text);
+    throw DataError(text);
   }
 }
 

@@ -150,7 +150,7 @@ std::unique_ptr<const TokenSequence> make_stored_tokens(const TextRange& range, 
         } catch (const UnknownCharacterError& error) {
           throw UnknownCharacterError(error.offset, locate(error, at));
         } catch (const EncodingError& error) {
-          throw DataError(locate(error, at));
+          throw EncodingError(error.offset, locate(error, at));
         }
       }
     });

@@ -56,6 +56,8 @@ struct ModelConfig {
   std::vector<std::string> attention = {"linear"};
   // A run or checkpoint whose weights are the initial weights of a new run; empty: random weights.
   std::string init = {};
+  // Tokens of a run with `init`: keep | new; see train/tasks/registry/earlier_tokens.h.
+  std::string init_tokens = "keep";
   OptionValues options = {};  // options of the model type that differ from their defaults
 
   // As the functions of DataConfig, for the options of the model type.

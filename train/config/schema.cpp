@@ -148,6 +148,12 @@ PartTable make_part_table(std::string name, std::string selector, std::string no
           .kinds = std::move(kinds)};
 }
 
+bool has_tokens(const Config& config) {
+  const DatasetType type = find_dataset_kind(config.data.dataset).type;
+  return type == DatasetType::text || type == DatasetType::translation || type == DatasetType::sequences ||
+         type == DatasetType::speech;
+}
+
 void add_model(std::vector<SchemaKey>& keys) {
   const PartTable part = make_part_table("model", "type", "model type", &Config::model, &ModelConfig::type,
                                          list_parts(list_model_kinds()));
@@ -180,6 +186,14 @@ void add_model(std::vector<SchemaKey>& keys) {
       .add("init", &ModelConfig::init,
            "run directory or checkpoint whose weights a new run starts from; empty: random weights")
       .mark_as_path();
+  table
+      .add("init_tokens", &ModelConfig::init_tokens,
+           "keep: use the tokenizer or the phones of model.init; new: make them from the data, with new "
+           "embeddings and outputs")
+      .require_one_of({"keep", "new"});
+  keys.back().scope = {{"runs that start from model.init", "model.init",
+                        [](const Config& c) { return !c.model.init.empty(); }},
+                       {"data sets of texts, sentences, symbols or speech", "data.dataset", has_tokens}};
 }
 
 void add_data(std::vector<SchemaKey>& keys) {

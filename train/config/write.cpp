@@ -69,9 +69,11 @@ void add_attention_keys_fixed_by_training(const Config& trained, const Config& c
         std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return key.first == name; });
     if (!is_known) keys.emplace_back(name, value);
   };
-  const auto &old_kinds = trained.model.attention, &kinds = config.model.attention;
-  for (size_t layer = 0; layer < old_kinds.size() * kinds.size(); ++layer) {  // both lists repeat
-    const std::string &old_kind = old_kinds[layer % old_kinds.size()], &kind = kinds[layer % kinds.size()];
+  const AttentionPattern old_layers = make_attention_pattern(trained),
+                         layers = make_attention_pattern(config);
+  for (size_t layer = 0; layer < old_layers.size() * layers.size(); ++layer) {  // both lists repeat
+    const auto& [old_kind, old_options] = old_layers[layer % old_layers.size()];
+    const auto& [kind, options] = layers[layer % layers.size()];
     const AttentionKind& to = find_attention_kind(kind);
     const bool may_replace = find_attention_kind(old_kind).capabilities.approximates_softmax &&
                              to.capabilities.approximates_softmax;
@@ -79,8 +81,7 @@ void add_attention_keys_fixed_by_training(const Config& trained, const Config& c
       add("model.attention", format_config_value(trained, "model.attention"));
       continue;
     }
-    const auto &old_values = trained.attention.at(old_kind).values_by_name(),
-               &values = config.attention.at(kind).values_by_name();
+    const auto &old_values = old_options.values_by_name(), &values = options.values_by_name();
     for (const OptionSpec& spec : to.options)
       if (const auto old = old_values.find(spec.name);
           spec.is_fixed_by_training && old != old_values.end() && old->second != values.at(spec.name))

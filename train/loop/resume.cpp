@@ -4,12 +4,10 @@
 
 #include "core/base/errors.h"
 #include "core/system/log.h"
-#include "train/build.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/earlier_checkpoint.h"
 #include "train/finite.h"
 #include "train/loop/checkpoint_writer.h"
-#include "train/tasks/text/description.h"
 
 namespace tapeformer {
 namespace {
@@ -63,17 +61,6 @@ std::string get_checked_metadata_json(const Task& task) try {
   return task.metadata_json();
 } catch (const nlohmann::json::exception&) {
   throw DataError("a checkpoint cannot describe the training data: a phone is not valid UTF-8");
-}
-
-std::shared_ptr<const Tokenizer> read_trained_tokenizer(const std::string& run_dir, const Config& config) {
-  const bool is_trained = config.data.has("sentencepiece_model") &&
-                          config.data.get<std::string>("tokenizer") == kSentencePieceTokenizerName &&
-                          config.data.get<std::string>("sentencepiece_model").empty();
-  if (!is_trained || list_checkpoint_steps(run_dir).empty()) return nullptr;
-  const Checkpoint checkpoint(find_checkpoint(run_dir, false));
-  return load_or_name_earlier(checkpoint.folder(), CheckpointUse::resume, [&] {
-    return parse_tokenizer(checkpoint.read_state().task_json, checkpoint.state_path());
-  });
 }
 
 void prepare_new_run(const RunDirectory& directory, const Config& config) {

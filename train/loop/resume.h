@@ -15,10 +15,6 @@ namespace tapeformer {
 // Returns Task::metadata_json(). Throws DataError if the text is not valid UTF-8.
 std::string get_checked_metadata_json(const Task& task);
 
-// Returns the trained SentencePiece model in the last checkpoint of a run. Returns null if there is no
-// checkpoint, or if the config has another tokenizer. Throws CheckpointError if the checkpoint is damaged.
-std::shared_ptr<const Tokenizer> read_trained_tokenizer(const std::string& run_dir, const Config& config);
-
 // Prepares the directory of a new run. Throws RunDirectoryError if the directory is not empty.
 void prepare_new_run(const RunDirectory& directory, const Config& config);
 

@@ -15,7 +15,7 @@
 #include "train/loop/divergence.h"
 #include "train/loop/process_settings.h"
 #include "train/loop/resume.h"
-#include "train/tasks/registry/make_task.h"
+#include "train/tasks/registry/earlier_tokens.h"
 
 namespace tapeformer {
 namespace {
@@ -49,19 +49,20 @@ Trainer::Trainer(Config config, TrainerOptions options)
   device_ = prepare_device(make_process_run_config(config_.run, options_.processes));
   log_processes(options_.processes);
   communicator_ = make_communicator(options_.processes, device_);
-  task_ = make_task(config_,
-                    {{options_.data_dir, options_.allow_commands},
-                     device_,
-                     *communicator_,
-                     options_.resume ? read_trained_tokenizer(options_.run_dir.string(), config_) : nullptr});
+  const bool resumes = options_.resume && !list_checkpoint_steps(options_.run_dir.string()).empty();
+  task_ = make_task_with_earlier_tokens(
+      config_, {{options_.data_dir, options_.allow_commands}, device_, *communicator_},
+      resumes ? options_.run_dir.string() : "");
   evaluator_ = task_->open_evaluation({});
   training_data_digest_ = task_->batches().compute_digest();
   if (hosts.size() > 1)
     require_same_settings(
         hosts, {{"training data", training_data_digest_}, {"evaluation data", evaluator_->compute_digest()}});
   run_on_first_process(hosts, [&] {
-    const bool resumes = options_.resume && !list_checkpoint_steps(options_.run_dir.string()).empty();
-    if (!config_.model.init.empty() && !resumes) load_initial_weights(config_.model.init, task_->model());
+    if (!config_.model.init.empty() && !resumes)
+      load_initial_weights(
+          config_, task_->model(),
+          keeps_initial_tokens(config_) ? std::vector<std::string>() : task_->list_token_modules());
     return true;
   });
   state_.total_steps = count_total_steps(config_, *task_);

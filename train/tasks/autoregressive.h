@@ -26,6 +26,7 @@ class AutoregressiveTask final : public Task {
 
   NamedTensors state() const override { return memory_ ? memory_->state() : NamedTensors(); }
   std::string metadata_json() const override;
+  std::vector<std::string> list_token_modules() const override { return {"value_embedding", "predictor"}; }
   std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const override;
   std::optional<BatchLayout> make_graph_layout(const StepBatch& batch) const override;
   BatchLoss compute_loss(const StepBatch& batch, const ForwardContext& context) override;

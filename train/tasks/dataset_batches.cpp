@@ -132,7 +132,7 @@ std::shared_ptr<const Dataset> open_training_set(const Config& config, const Tas
   check_evaluation_files(config);
   return make_split(config, "train",
                     {.data_dir = environment.data.data_dir,
-                     .tokenizer = environment.tokenizer,
+                     .tokenizer = environment.tokens.tokenizer,
                      .use_random_windows = config.data.shuffle});
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "data/speech/phones/phone_scoring.h"
+#include "data/speech/phones/phones.h"
 #include "data/text/tokenizer.h"
 #include "models/layers/module.h"
 #include "train/config/config.h"
@@ -23,13 +24,19 @@
 
 namespace tapeformer {
 
+// Tokens of an earlier training that a training takes instead of making them from its data.
+struct TrainedTokens {
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // of texts and translations
+  std::optional<PhoneTable> phone_table = {};            // of speech
+};
+
 // What a task needs besides its config. `processes` must outlive the task.
 struct TaskEnvironment {
   DataAccessOptions data = {};
   Device device = kCpu;  // device of the model
   // The processes of the run. Each computes a slice of each batch and some batches of an evaluation.
   Communicator& processes = *get_single_process_communicator();
-  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // of texts; if null, training makes a new one
+  TrainedTokens tokens = {};
 };
 
 struct EvaluationOptions {
@@ -105,6 +112,10 @@ class Task {
   // Returns a JSON object with the metadata that is needed to use the model without its training data. If no
   // metadata is needed, returns "". Checkpoints store the metadata in state.json.
   virtual std::string metadata_json() const { return ""; }
+
+  // Returns the names of the modules of the model whose parameters belong to single tokens, such as the
+  // embeddings.
+  virtual std::vector<std::string> list_token_modules() const { return {}; }
 
   // Opens the data of an evaluation. Throws ConfigError if the options do not match the task, and DataError
   // if files are missing or invalid.

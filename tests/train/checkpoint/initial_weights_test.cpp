@@ -12,10 +12,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string init_error_of(const std::string& init, const Config& config) {
+std::string init_error_of(const std::string& init, Config config) {
+  config.model.init = init;
   const auto model = make_model(config, get_dataset_info(config));
   try {
-    load_initial_weights(init, *model);
+    load_initial_weights(config, *model);
   } catch (const ConfigError& error) {
     return error.what();
   }

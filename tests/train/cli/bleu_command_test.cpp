@@ -11,7 +11,7 @@ using namespace tapeformer::test;
 namespace {
 
 // Files in a temporary folder, and the command with their paths.
-struct TranslationFiles {
+struct BleuFiles {
   TempDir folder;
 
   std::string write(const std::string& name, const std::string& text) const {
@@ -32,7 +32,7 @@ struct TranslationFiles {
 
 TEST_CASE("bleu prints BLEU and chrF2 with their signatures") {
   const std::string references = "The cat is sitting on the mat.\nIt rained all day, said Anna.";
-  const TranslationFiles files;
+  const BleuFiles files;
   const std::string hypothesis =
                         files.write("h", "The cat sat on the mat.\nIt rained the whole day, said Anna.\n"),
                     reference = files.write("r", references);
@@ -53,7 +53,7 @@ TEST_CASE("bleu prints BLEU and chrF2 with their signatures") {
 }
 
 TEST_CASE("bleu has options for the tokens and the case, several references and JSON") {
-  const TranslationFiles files;
+  const BleuFiles files;
   const std::string hypothesis = files.write("h", "DIE KATZE saß, „ja“.\r\n\n"),
                     first = files.write("r1", "Die Katze saß, „ja“.\n\n"),
                     second = files.write("r2", "Der Hund\nlief\n");
@@ -69,7 +69,7 @@ TEST_CASE("bleu has options for the tokens and the case, several references and 
 }
 
 TEST_CASE("errors of bleu name the file, the line and both numbers of lines") {
-  const TranslationFiles files;
+  const BleuFiles files;
   const std::string two = files.write("two", "a\nb\n"), three = files.write("three", "a\nb\nc"),
                     empty = files.write("empty", ""), latin = files.write("latin", "a\n\xE4 b\n");
   CHECK(contains(files.error({two, two, three}), three + ": the file has 3 lines, but " + two + " has 2"));

@@ -271,6 +271,7 @@ Names unused_by_all() {
           "data.power",
           "data.streams",
           "data.components",
+          "model.init_tokens",
           "model.decoder_layers",
           "model.summary_tokens",
           "data.source",

@@ -106,6 +106,35 @@ std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
   return result;
 }
 
+bool has_phone_set(const Config& config) {
+  return require_catalogue_entry(config.data.dataset).format == DatasetFormat::timit;
+}
+
+// Returns the phones of data.phone_set for TIMIT, and those of the training part for other corpora.
+PhoneTable make_training_phones(const Config& config, const Corpus& corpus) {
+  if (has_phone_set(config))
+    return PhoneTable(list_timit_phones(parse_timit_set(get_speech_options(config).phone_set)));
+  std::vector<Words> sequences;
+  for (const Utterance& u : corpus.utterances) sequences.push_back(u.phones);
+  return make_phone_table(sequences);
+}
+
+// Throws an error if a model with the phones `trained` cannot learn the phones `own` of the training part.
+void check_phones(const Config& config, const Corpus& corpus, const PhoneTable& own,
+                  const PhoneTable& trained) {
+  constexpr const char* kNewPhones =
+      "model.init_tokens = \"new\" makes new phones from the data, whose outputs start anew";
+  if (has_phone_set(config) && own.names() != trained.names())
+    throw ConfigError(concat_text("data.phone_set = \"", get_speech_options(config).phone_set,
+                                  "\": the phones of model.init are others; ", kNewPhones));
+  Words unknown;
+  for (const std::string& phone : own.names())
+    if (phone != PhoneTable::kBlankName && !trained.contains(phone)) unknown.push_back(phone);
+  if (!unknown.empty())
+    throw DataError(concat_text(corpus.name, ": the phones of model.init lack ", abbreviate_list(unknown),
+                                "; ", kNewPhones));
+}
+
 // Returns whether the folder of the part `split`, which is "valid" or "test", exists. Throws DataError if the
 // config names a folder that does not exist.
 bool has_part_folder(const Config& config, const std::string& split, const DataAccessOptions& data) {
@@ -185,7 +214,7 @@ std::vector<int64_t> SpeechPart::frame_counts() const {
 }
 
 SpeechPart read_speech_part(const Config& config, const std::string& split, const DataAccessOptions& data,
-                            const SpeechMetadata* trained_metadata) {
+                            const SpeechMetadata* trained_metadata, const PhoneTable* phone_table) {
   const SpeechDataOptions d = get_speech_options(config);
   const Corpus corpus = read_corpus_part(config, split, data);
   SpeechDatasetOptions options;
@@ -203,12 +232,10 @@ SpeechPart read_speech_part(const Config& config, const std::string& split, cons
     phones = trained_metadata->phone_table;
     options.global_statistics = trained_metadata->global_statistics;
     if (options.normalization == Normalization::global) get_global_statistics(*trained_metadata);
-  } else if (require_catalogue_entry(config.data.dataset).format == DatasetFormat::timit) {
-    phones = PhoneTable(list_timit_phones(parse_timit_set(d.phone_set)));
   } else {
-    std::vector<Words> sequences;
-    for (const Utterance& u : corpus.utterances) sequences.push_back(u.phones);
-    phones = make_phone_table(sequences);
+    phones = make_training_phones(config, corpus);
+    if (phone_table) check_phones(config, corpus, phones, *phone_table);
+    if (phone_table) phones = *phone_table;
   }
   SpeechPart part;
   part.split = split;

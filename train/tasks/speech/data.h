@@ -66,12 +66,14 @@ struct SpeechPart {
 // utterances than the maximum, the selected utterances are spread evenly over the part.
 //
 // If `trained_metadata` is null, reads the part for training. The feature statistics are computed from the
-// part. The phone table contains the phones of the part or, for TIMIT, the phones of data.phone_set.
+// part. If `phone_table` is null, the phone table contains the phones of the part or, for TIMIT, the phones
+// of data.phone_set. Otherwise, throws DataError if an utterance has other phones than `phone_table`, and
+// ConfigError if data.phone_set has.
 //
 // If `trained_metadata` is not null, reads the part for scoring. The phone table and the feature statistics
 // come from `trained_metadata`. Utterances that CTC cannot align with their labels are kept.
 SpeechPart read_speech_part(const Config& config, const std::string& split, const DataAccessOptions& data,
-                            const SpeechMetadata* trained_metadata);
+                            const SpeechMetadata* trained_metadata, const PhoneTable* phone_table = nullptr);
 SpeechMetadata make_speech_metadata(const SpeechPart& part);
 
 SpeechModelOptions make_speech_model_options(const Config& config, const SpeechMetadata& metadata);

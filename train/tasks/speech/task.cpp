@@ -131,7 +131,8 @@ class SpeechEvaluator final : public Evaluator {
 SpeechTask::SpeechTask(const Config& config, const TaskEnvironment& environment)
     : Task(config), environment_(environment) {
   check_part_folders(config, environment.data);
-  SpeechPart part = read_speech_part(config, "train", environment.data, nullptr);
+  const auto& phones = environment.tokens.phone_table;
+  SpeechPart part = read_speech_part(config, "train", environment.data, nullptr, phones ? &*phones : nullptr);
   log_part(part);
   metadata_ = make_speech_metadata(part);
   model_ = make_speech_model(config, metadata_, environment.device);

@@ -21,6 +21,7 @@ class SpeechTask final : public Task {
   const SpeechMetadata& metadata() const { return metadata_; }
 
   std::string metadata_json() const override { return to_json(metadata_); }
+  std::vector<std::string> list_token_modules() const override { return {"head"}; }
   std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const override;
   BatchLoss compute_loss(const StepBatch& batch, const ForwardContext& context) override;
   bool reports_epochs() const override { return true; }

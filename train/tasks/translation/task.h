@@ -21,6 +21,9 @@ class TranslationTask final : public Task {
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
 
   std::string metadata_json() const override;
+  std::vector<std::string> list_token_modules() const override {
+    return {"embedding", "source_embedding", "target_embedding", "predictor"};
+  }
   std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const override;
   BatchLoss compute_loss(const StepBatch& batch, const ForwardContext& context) override;
 
