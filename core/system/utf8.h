@@ -8,6 +8,8 @@
 
 namespace tapeformer {
 
+inline constexpr std::string_view kReplacementText = "\xEF\xBF\xBD";  // U+FFFD
+
 struct Utf8Character {
   char32_t code_point = 0;
   size_t bytes = 0;  // 0: not valid UTF-8

@@ -180,9 +180,12 @@ bool copy_file(const std::string& source, const fs::path& target, int64_t max_by
   return true;
 }
 
+bool can_be_fetched(const CatalogueEntry& set) {
+  return !set.url.empty();
+}
+
 DatasetReport fetch_dataset(const std::string& name, const std::string& data_dir, const std::string& from) {
-  const CatalogueEntry& set = require_catalogue_entry(
-      name, [](const CatalogueEntry& known) { return !known.url.empty(); }, "a data set that can be fetched");
+  const CatalogueEntry& set = require_catalogue_entry(name, can_be_fetched, "a data set that can be fetched");
   std::string source = from.empty() ? std::string(set.url) : from;
   while (source.size() > 1 && source.ends_with('/')) source.pop_back();
   if (from.empty() && !can_download())

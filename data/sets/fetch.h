@@ -7,6 +7,8 @@
 
 namespace tapeformer {
 
+bool can_be_fetched(const CatalogueEntry& set);
+
 // Fetches the missing or damaged files of a data set. Returns the report of verify_dataset(), or that of
 // list_dataset_reports() for wmt14-en-de, whose files have no published checksums (data/sets/wmt14.h).
 // The source `from` is a folder with the original files, plain or .gz, or a .tar.gz, .tgz, .tar or .zip

@@ -86,9 +86,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string_view get_token_text(int64_t token) const override {
     return texts_.at(static_cast<size_t>(token));
   }
-  int64_t unknown_token() const override {
-    return unknown_ == UnknownCharacters::token ? processor_.unk_id() : -1;
-  }
+  int64_t unknown_token() const override { return processor_.unk_id(); }
   std::string serialize() const override { return model_; }
 
  private:

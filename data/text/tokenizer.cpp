@@ -133,7 +133,8 @@ std::shared_ptr<const Tokenizer> restore_characters(const std::string& data, con
 
 std::string Tokenizer::decode(std::span<const int64_t> tokens) const {
   std::string text;
-  for (const int64_t token : tokens) text += get_token_text(token);
+  for (const int64_t token : tokens)
+    text += token == unknown_token() ? kReplacementText : get_token_text(token);
   return text;
 }
 

@@ -49,12 +49,12 @@ class Tokenizer {
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   // Returns the text of a token as bytes. Control tokens and the unknown token have an empty text.
   virtual std::string_view get_token_text(int64_t token) const = 0;
-  // Returns the token of unknown characters, whose text is empty, or -1 if encode() never returns it.
+  // Returns the token of unknown characters, whose text is empty, or -1 if the tokenizer has none.
   virtual int64_t unknown_token() const { return -1; }
   // Returns the data for deserialize_tokenizer(): an empty text for "bytes", the characters in the order of
   // their tokens for "characters", and the model for "sentencepiece".
   virtual std::string serialize() const = 0;
-
+  // Returns the text of all tokens, in which U+FFFD stands for the unknown token.
   std::string decode(std::span<const int64_t> tokens) const;
 };
 

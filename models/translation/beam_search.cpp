@@ -78,7 +78,7 @@ class SentenceBeam {
     for (size_t i = 0; i < continuations.size() && i < count_candidates(); ++i) {
       const Continuation& one = continuations[i];
       if (one.token == end_token)
-        finish(live_[static_cast<size_t>(one.row)].tokens, one.log_probability, length, true);
+        finish(live_[static_cast<size_t>(one.row)].tokens, one.log_probability, length);
       else if (kept.size() < beam)
         kept.push_back(one);
     }
@@ -98,11 +98,17 @@ class SentenceBeam {
   }
 
  private:
-  void finish(std::vector<int64_t> tokens, double log_probability, int64_t length, bool is_complete) {
-    const double score = log_probability / compute_length_penalty(length, options_.length_penalty);
-    const auto at = std::upper_bound(finished_.begin(), finished_.end(), score,
+  TranslationHypothesis make_result(std::vector<int64_t> tokens, double log_probability, int64_t length,
+                                    bool is_complete) const {
+    return {std::move(tokens), log_probability,
+            log_probability / compute_length_penalty(length, options_.length_penalty), is_complete};
+  }
+
+  void finish(std::vector<int64_t> tokens, double log_probability, int64_t length) {
+    TranslationHypothesis result = make_result(std::move(tokens), log_probability, length, true);
+    const auto at = std::upper_bound(finished_.begin(), finished_.end(), result.score,
                                      [](double s, const auto& other) { return s > other.score; });
-    finished_.insert(at, {std::move(tokens), log_probability, score, is_complete});
+    finished_.insert(at, std::move(result));
     if (finished_.size() > static_cast<size_t>(options_.beam_size)) finished_.pop_back();
   }
 
@@ -149,19 +155,23 @@ class SentenceBeam {
            best / compute_length_penalty(max_length_, options_.length_penalty);
   }
 
+  // Unfinished hypotheses complete the results if there are too few finished ones.
   void end(int64_t length) {
     is_done_ = true;
-    if (!finished_.empty()) return;
-    for (LiveHypothesis& one : live_)
-      if (std::isfinite(one.log_probability))
-        finish(std::move(one.tokens), one.log_probability, length, false);
+    std::erase_if(live_, [](const LiveHypothesis& one) { return !std::isfinite(one.log_probability); });
+    std::stable_sort(live_.begin(), live_.end(),
+                     [](const auto& a, const auto& b) { return a.log_probability > b.log_probability; });
+    for (LiveHypothesis& one : live_) {
+      if (finished_.size() >= static_cast<size_t>(options_.hypotheses)) return;
+      finished_.push_back(make_result(std::move(one.tokens), one.log_probability, length, false));
+    }
   }
 
   BeamSearchOptions options_;
   int64_t max_length_, length_ = 0;  // in tokens, with the end token
   bool is_done_ = false;
   std::vector<LiveHypothesis> live_;
-  std::vector<TranslationHypothesis> finished_;  // the best first
+  std::vector<TranslationHypothesis> finished_;  // the best first; after end(), also unfinished ones
 };
 
 // A beam search over several sentences at the same time.

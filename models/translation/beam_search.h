@@ -31,9 +31,9 @@ double compute_length_penalty(int64_t tokens, double alpha);
 // Translates sentences, source (sentences, source length) int64 with `lengths` (sentences,) valid tokens,
 // both on the CPU. Returns the hypotheses of each sentence, the best first. At each step, a sentence keeps
 // the beam_size most probable unfinished hypotheses and the beam_size finished ones with the highest scores,
-// until no unfinished hypothesis can have a higher score than the worst one to be returned. Without a
-// finished hypothesis at the maximum length, returns unfinished ones. A result depends only on the sentence,
-// up to rounding.
+// until no unfinished hypothesis can have a higher score than the worst one to be returned. If there are too
+// few finished hypotheses at the maximum length, the best unfinished ones follow them. A result depends only
+// on the sentence, up to rounding.
 //
 // The decoder keeps its packed weights, so one decoder should translate all batches.
 std::vector<std::vector<TranslationHypothesis>> translate(TranslationDecoder& decoder, const Tensor& source,

@@ -83,7 +83,7 @@ class Model:
         return self._run.encode(text)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Returns the text of tokens; bytes that are not UTF-8 become U+FFFD."""
+        """Returns the text of tokens; unknown tokens and bytes that are not UTF-8 become U+FFFD."""
         return self._run.decode(list(map(int, tokens))).decode("utf-8", "replace")
 
     def generate(

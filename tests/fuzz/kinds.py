@@ -3,6 +3,7 @@
 import pathlib
 
 import formats
+import streams
 import systems
 import tuning
 from cases import (IMAGES, TEXT_SUFFIXES, argument, change, copy, files_under, mutate_file, needs_of, trained,
@@ -162,7 +163,8 @@ def commands(rng, base, folder):
 KINDS = {"configs": configs, "checkpoints": checkpoints, "audio": audio, "kaldi": kaldi, "idx": idx,
          "lexicon": lexicon, "commands": commands, "caches": caches, "pictures": formats.pictures, "ogg": formats.ogg,
          "pipes": formats.pipes, "encodings": formats.encodings, "pieces": formats.pieces,
-         "pairs": formats.pairs, "tuning": tuning.tuning, "converted": systems.converted, "environment": systems.environment}
+         "pairs": formats.pairs, "streams": streams.streams, "tuning": tuning.tuning, "converted": systems.converted,
+         "environment": systems.environment}
 # Kinds with fewer cases, because their inputs vary less or their runs take long.
 RARE = {"caches", "converted"}
 

@@ -41,6 +41,7 @@ class Case:
     large: bool = False
     files: list = dataclasses.field(default_factory=list)  # paths of the changed files, for the report
     check: object = None  # after exit status 0: a function of the folder of the case that returns a list of problems
+    feeder: object = None  # makes an object that writes standard input step by step (streams.Feeder)
 
 
 @dataclasses.dataclass
@@ -51,6 +52,7 @@ class Outcome:
     seconds: float
     peak: int  # peak memory in bytes
     interrupted: bool = False
+    problems: list = dataclasses.field(default_factory=list)  # of the feeder
 
 
 class Program:
@@ -87,16 +89,21 @@ class Program:
             given.write(case.stdin)
             given.seek(0)
             start = time.monotonic()
-            child = subprocess.Popen([*(case.prefix or [self.path]), *case.arguments], cwd=folder, stdin=given, stdout=out,
+            feeder = case.feeder() if case.feeder else None
+            child = subprocess.Popen([*(case.prefix or [self.path]), *case.arguments], cwd=folder,
+                                     stdin=feeder.given if feeder else given, stdout=out,
                                      stderr=err, env=environment, preexec_fn=lambda: self._limits(case.large),
                                      start_new_session=True)
+            if feeder:
+                feeder.start(child.pid, out.fileno(), self.seconds / 2)
             status, peak, interrupted = self._wait(child.pid, start, case.large)
             child.returncode = status
             texts = []
             for file in (out, err):
                 file.seek(0)
                 texts.append(file.read(16 * MEBIBYTE))
-            return Outcome(status, texts[0], texts[1], time.monotonic() - start, peak, interrupted)
+            problems = feeder.finish() if feeder else []
+            return Outcome(status, texts[0], texts[1], time.monotonic() - start, peak, interrupted, problems)
 
     def _wait(self, pid, start, large):
         interrupted = False
@@ -148,14 +155,15 @@ def problems_of(case, outcome, program):
     elif status not in case.statuses | ({1} if case.large else set()):
         problems.append(f"status {status}, expected one of {sorted(case.statuses)}"
                         + ("" if status in DOCUMENTED else "; it is not documented"))
-    if status != 0 and not messages.strip() and not outcome.interrupted and "--quiet" not in case.arguments:
+    problems += outcome.problems
+    if status > 0 and not messages.strip() and not outcome.interrupted and "--quiet" not in case.arguments:
         problems.append(f"status {status} without a message")
     if case.large and status == 1 and not re.search(rb"memory|cannot", outcome.err):
         problems.append("status 1 for another reason than memory or a failed write")
     if outcome.peak > program.memory:
         problems.append(f"{outcome.peak // MEBIBYTE} MiB of memory")
     prints_text = {"--help", "-h", "--version"} & set(case.arguments)
-    if status == 0 and "--json" in case.arguments and not prints_text:
+    if (status == 0 or status == 130 and outcome.out) and "--json" in case.arguments and not prints_text:
         try:
             json.loads(outcome.out)
         except ValueError:

@@ -16,7 +16,8 @@ fs::path find_configs_folder() {
   }
   candidates.emplace_back("configs");
   for (const fs::path& folder : candidates)
-    if (fs::is_directory(folder / "reformer", error)) return folder;
+    if (fs::is_directory(folder / "reformer", error))
+      return fs::is_symlink(folder, error) ? fs::canonical(folder) : folder;
   return {};
 }
 

@@ -8,7 +8,8 @@
 namespace tapeformer {
 
 // Returns the first of these folders that contains a folder "reformer": the configs of the installed program,
-// `configs` in a folder above the program, ./configs. Returns "" if no folder is found.
+// `configs` in a folder above the program, ./configs. Follows a link, by which a program that is built
+// outside of the source folder finds the configs. Returns "" if no folder is found.
 std::filesystem::path find_configs_folder();
 
 // Returns the names of the configs in this folder, such as "quickstart" and "copy/linear".

@@ -247,6 +247,32 @@ TEST_CASE("a translation that never ends stops at the maximum length and is mark
   CHECK(translate(*model, batch.source, batch.source_lengths, {}).front().front().tokens.size() == 48);
 }
 
+TEST_CASE("a list has all hypotheses also at the maximum length: unfinished ones follow the finished ones") {
+  const auto model = sharp_model(small_translation());
+  const Batch batch = translation_batch({3, 5, 1, 7}, {1, 1, 1, 1}, kVocabulary);
+  int mixed = 0;
+  for (const int64_t longest : {1, 2, 3}) {
+    const auto search = [&](int64_t count) {
+      return translate(*model, batch.source, batch.source_lengths,
+                       {.beam_size = 4, .hypotheses = count, .max_length = longest});
+    };
+    const auto lists = search(4), best = search(1);
+    for (size_t b = 0; b < lists.size(); ++b) {
+      const auto& list = lists[b];
+      REQUIRE(list.size() == 4);
+      CHECK(list.front().tokens == best[b].front().tokens);
+      const auto later = [](const auto& x, const auto& y) {
+        return x.is_complete != y.is_complete ? x.is_complete : x.score > y.score;
+      };
+      CHECK(std::is_sorted(list.begin(), list.end(), later));
+      mixed += list.front().is_complete && !list.back().is_complete;
+      for (const auto& one : list)
+        if (!one.is_complete) CHECK(static_cast<int64_t>(one.tokens.size()) == longest);
+    }
+  }
+  CHECK(mixed > 0);
+}
+
 TEST_CASE("logits that are not finite and impossible options are errors") {
   const auto model = make_translation(small_translation());
   const Batch batch = translation_batch({3}, {1}, kVocabulary);

@@ -99,6 +99,38 @@ TEST_CASE("data prepare kaldi: the example of the documentation, from a table to
   CHECK(contains(incomplete.err, "needs --audio"));
 }
 
+TEST_CASE(
+    "data prepare kaldi names a config that exists, also if the program is outside of the source folder") {
+  const TempDir dir;
+  for (const char* word : {"one", "two"}) {
+    write_tone(dir / "audio" / (std::string(word) + ".wav"), 0.3, 8000);
+    write_file(dir / "audio" / (std::string(word) + ".txt"), word + std::string("\n"));
+  }
+  write_file(dir / "lexicon", std::string("one W\ntwo T\n"));
+  const fs::path build = dir / "build";
+  fs::create_directories(build);
+  fs::copy_file(PROGRAM, build / "tapeformer");
+  const auto prepare = [&] {
+    const int status =
+        std::system(("cd '" + dir.path().string() +
+                     "' && build/tapeformer data prepare kaldi --audio audio --lexicon lexicon "
+                     "--valid 0 --test 0 --out corpus > output")
+                        .c_str());
+    CHECK(status == 0);
+    return read_file(dir / "output");
+  };
+  const std::string corpus = fs::canonical(dir.path()).string() + "/corpus";
+  CHECK(contains(prepare(),
+                 "To train on this corpus, in the source folder of Tapeformer:\n"
+                 "tapeformer train configs/speech/own.toml --set data.path=" +
+                     corpus + " --set data.lexicon=" + corpus + "/lexicon.txt"));
+  const fs::path configs = fs::path(SOURCE_DIR) / "configs";
+  fs::create_directory_symlink(configs, build / "configs");  // as CMake does
+  CHECK(contains(prepare(), "To train on this corpus:\ntapeformer train " +
+                                (fs::canonical(configs) / "speech/own.toml").string() +
+                                " --set data.path=corpus "));
+}
+
 TEST_CASE("data prepare kaldi ends with a command that trains on the corpus, whatever its recordings are") {
   const TempDir dir;
   const auto add = [&](int first, int64_t rate, int channels) {

@@ -113,11 +113,25 @@ TEST_CASE("unknown characters are refused with their position and the key that a
   CHECK(refused.code == 3);
   CHECK(contains(refused.err, "lines:1, byte 6: the character \"w\" (U+0077)"));
   CHECK(contains(refused.err, "or set data.unknown_characters = \"token\""));
-  // The model draws mainly from equal probabilities, and an unknown token is printed as U+FFFD.
-  const ProgramResult text =
-      run_program({"generate", path, "--prompt", "w", "--length", "38", "--count", "40"});
-  CHECK(text.code == 0);
-  CHECK(contains(text.out, "\uFFFD"));
+  CHECK(contains(run_program({"score", path, lines}).err, "1 of 18 tokens stand for characters"));
+  // The model draws mainly from equal probabilities, and an unknown token is printed as U+FFFD, also if
+  // prompts must not have it.
+  for (const std::string unknown : {"token", "refuse"}) {
+    const Words words = {"generate", path, "--set",    "data.unknown_characters=" + unknown, "--length", "38",
+                         "--count",  "40", "--prompt", unknown == "token" ? "w" : "a"};
+    const ProgramResult text = run_program(words);
+    CHECK(text.code == 0);
+    int64_t count = 0;
+    for (size_t at = 0; (at = text.out.find("\uFFFD", at)) != std::string::npos; ++at) ++count;
+    CHECK(count > 0);
+    CHECK(contains(text.err, std::to_string(count) + " drawn tokens are unknown: their text is U+FFFD"));
+    Words json = words;
+    json.emplace_back("--json");
+    const auto drawn = parse_json_output(run_program(json));
+    CHECK(drawn["unknown_tokens"] == count);
+    CHECK(drawn.contains("unknown_prompt_tokens") == (unknown == "token"));
+    CHECK(contains(text.err, "1 tokens of the prompt stand for") == (unknown == "token"));
+  }
 }
 
 TEST_CASE("errors of score contain the number of an unreadable line") {

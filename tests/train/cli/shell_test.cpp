@@ -59,6 +59,10 @@ TEST_CASE("bash completes commands, options, choices, config keys and their valu
       {"tapeformer data ver", {"verify"}},
       {"tapeformer data verify --layout ka", {"kaldi"}},
       {"tapeformer data fetch fashion", {"fashion-mnist"}},
+      {"tapeformer data fetch an", {}},
+      {"tapeformer data verify an", {"an4"}},
+      {"tapeformer data prepare k", {"kaldi"}},
+      {"tapeformer data prepare mnist k", {}},
       {"tapeformer bench small", {"small-op"}},
       {"tapeformer bench small-op --rep", {"--repeats"}},
       {"tapeformer bench nonsense --rep", {}},
@@ -74,6 +78,26 @@ TEST_CASE("bash completes commands, options, choices, config keys and their valu
   CHECK(has_word(complete_in_bash("tapeformer train "), "copy/linear"));
   CHECK(has_word(complete_in_bash("tapeformer train --set model.attention="), "lsh"));
   CHECK(!has_word(complete_in_bash("tapeformer info --"), "--set"));
+}
+
+TEST_CASE("data takes every data set that a shell completes after its actions") {
+  const TempDir dir;
+  const std::string nowhere = (dir / "nowhere").string();
+  for (const std::string action : {"list", "verify", "fetch", "prepare"}) {
+    const auto names = complete_in_bash("tapeformer data " + action + " ");
+    CHECK(names.size() > 3);
+    for (const std::string& name : names) {
+      if (action == "prepare" && name == "synthetic-speech") continue;  // generates a corpus
+      std::vector<std::string> words = {"data", action, name, "--data-dir", (dir / "data").string()};
+      if (action == "fetch") words.insert(words.end(), {"--from", nowhere});
+      const auto result = run_program(words);
+      CAPTURE(action);
+      CAPTURE(name);
+      CAPTURE(result.err);
+      CHECK(!contains(result.err, "is not a"));
+      CHECK(!contains(result.err, "unknown data set"));
+    }
+  }
 }
 
 TEST_CASE("the completion of zsh is valid") {

@@ -2,6 +2,8 @@
 #include <cmath>
 #include <sstream>
 
+#include "tests/data/text/piece_model.h"
+#include "tests/train/cli/text_run.h"
 #include "tests/train/cli/translation_run.h"
 #include "train/metrics.h"
 
@@ -152,6 +154,8 @@ TEST_CASE("a translation does not end: long lines, unknown characters and the ma
   CHECK(result.err.find("1 lines have more than 32 tokens, twice data.max_length, and their ends are not "
                         "translated; the first is line 1") != std::string::npos);
   CHECK(result.err.find("2 characters are not in the vocabulary") != std::string::npos);
+  const auto report = parse_json_output(run.call({"translate", path, "--max-length", "5", "--json"}));
+  CHECK(report["left_out_characters"] == 2);
   for (const std::string& line : split_lines(result.out)) CHECK(line.size() <= 5);
 }
 
@@ -198,6 +202,50 @@ TEST_CASE("evaluations in training, eval and report say how translations were de
   REQUIRE(run_program({"report", path, "--out", page}).code == 0);
   for (const std::string text : {"evaluation BLEU, greedy", "chrF2 of greedy decoding"})
     CHECK(read_file(page).find(text) != std::string::npos);
+}
+
+TEST_CASE("an n-best list has all hypotheses also if the maximum length ends them") {
+  const TinyTranslator run;
+  const std::string path = run.input("abc\nfe\n");
+  const ProgramResult result = run.call({"translate", path, "--n-best", "4", "--max-length", "2"});
+  CHECK(split_lines(result.out).size() == 8);
+  const auto report =
+      parse_json_output(run.call({"translate", path, "--n-best", "4", "--max-length", "2", "--json"}));
+  for (const auto& line : report["translations"]) CHECK(line["hypotheses"].size() == 4);
+}
+
+TEST_CASE("unknown tokens of sources and of translations are shown and counted") {
+  if (no_sentencepiece()) return;
+  TranslationFiles files;
+  write_file(files.dir / "m.model", make_piece_model({.pieces = {"\u2581", "a", "b", "c", "A", "B", "C"},
+                                                      .add_dummy_prefix = false}));
+  files.config.data.options.erase("tokenizer");
+  files.config.data.options.set("sentencepiece_model", (files.dir / "m.model").string());
+  const std::string run = (files.dir / "run").string();
+  train(files.config, run);
+  CheckpointContents contents = read_checkpoint_contents(run);
+  Tensor& bias = contents.model_tensors.at("predictor.bias");
+  bias.data<float>()[0] = 1000;
+  save_checkpoint(run, contents);
+  const std::string source = (files.dir / "source").string(), target = (files.dir / "target").string();
+  write_file(source, std::string("abc\na\u00DFb\n"));
+  write_file(target, std::string("ABC\nA\u00DF\u00DFB\n"));
+  const ProgramResult text = run_program({"translate", run, source, "--greedy", "--max-length", "3"});
+  CHECK(text.out == "\uFFFD\uFFFD\uFFFD\n\uFFFD\uFFFD\uFFFD\n");
+  CHECK(contains(text.err, "1 tokens of the lines stand for characters that are not in the vocabulary"));
+  CHECK(contains(text.err, "6 tokens of the translations are unknown: their text is U+FFFD"));
+  const auto report =
+      parse_json_output(run_program({"translate", run, source, "--greedy", "--max-length", "3", "--json"}));
+  CHECK(report["unknown_tokens"] == 6);
+  CHECK(report["unknown_source_tokens"] == 1);
+  CHECK(report["translations"][0]["hypotheses"][0]["unknown_tokens"] == 3);
+  const ProgramResult scored = run_program({"score", run, source, target, "--json"});
+  CHECK(parse_json_output(scored)["unknown_tokens"] == 1);
+  CHECK(parse_json_output(scored)["unknown_source_tokens"] == 1);
+  CHECK(contains(scored.err, "1 tokens of the translations stand for characters"));
+  const ProgramResult evaluated = run_program({"eval", run, "--limit", "2", "--json"});
+  CHECK_MESSAGE(parse_json_output(evaluated)["unknown_tokens"].get<int>() > 2, evaluated.err);
+  CHECK(contains(evaluated.err, "tokens of the translations are unknown tokens"));
 }
 
 TEST_CASE("errors of translate and score name the option, the file or the line") {

@@ -96,6 +96,13 @@ void prepare_synthetic_speech(const CommandLine& line) {
                line.common_options);
 }
 
+bool is_image_set(const CatalogueEntry& set) {
+  return set.type == DatasetType::images && !set.files.empty();
+}
+bool can_be_prepared(const CatalogueEntry& set) {
+  return is_image_set(set) || set.format == DatasetFormat::kaldi;
+}
+
 // Creates the corpus synthetic-speech or a Kaldi corpus. Data sets of images need no conversion. For these
 // sets, reads each split once to check that training can read the files.
 void prepare_action(const std::vector<std::string>& names, const CommandLine& line) {
@@ -108,12 +115,7 @@ void prepare_action(const std::vector<std::string>& names, const CommandLine& li
   std::vector<Report> rows;
   for (const std::string& name : names)
     for (const std::string split : {"train", "test"}) {
-      require_catalogue_entry(
-          name,
-          [](const CatalogueEntry& set) {
-            return set.type == DatasetType::images || set.format == DatasetFormat::kaldi;
-          },
-          "a data set that can be prepared");
+      require_catalogue_entry(name, can_be_prepared, "a data set that can be prepared");
       DatasetOptions options;
       options.name = name;
       options.split = split;
@@ -147,6 +149,18 @@ std::vector<OptionSpec> make_data_options() {
       make_allow_commands_option()};
   for (OptionSpec& option : make_prepare_kaldi_options()) options.push_back(std::move(option));
   return options;
+}
+
+// Returns the data sets that can follow `words`, the words after "data".
+std::vector<std::string> list_next_names(const Arguments& words) {
+  const auto has = [&](const char* word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  if (has("list")) return list_dataset_names([](const CatalogueEntry& set) { return !set.files.empty(); });
+  if (has("verify")) return list_dataset_names(&CatalogueEntry::can_be_verified);
+  if (has("fetch")) return list_dataset_names(can_be_fetched);
+  if (!has("prepare") || has(kKaldi) || has(kSyntheticSpeech)) return {};
+  return list_dataset_names(words.back() == "prepare" ? can_be_prepared : is_image_set);
 }
 
 // Returns the action that reads `option`, as the words after "data" on the command line, such as "prepare
@@ -216,7 +230,7 @@ int run_data_command(const Arguments& arguments) {
              .help = "data sets (default of list and verify: all); verify also takes folders and configs",
              .is_required = false,
              .is_repeated = true,
-             .suggestions = list_dataset_names()}},
+             .suggestions = list_next_names(arguments)}},
        .options = make_data_options(),
        .details = make_details(),
        .uses_config = true},

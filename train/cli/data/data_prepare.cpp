@@ -87,9 +87,11 @@ std::string make_train_command(const SpeechPreparationReport& report, const Spee
   const fs::path config = (folder.empty() ? "configs" : folder) / "speech/own.toml",
                  near = fs::proximate(config);
   const bool is_below = !near.empty() && *near.begin() != "..";
+  // Without a known folder of configs, the command runs in the source folder.
+  const auto place = [&](const fs::path& path) { return folder.empty() ? fs::absolute(path) : path; };
   std::string command = "tapeformer train " + quote_shell_word((is_below ? near : config).string()) +
-                        format_path_setting("data.path", options.output_folder) +
-                        format_path_setting("data.lexicon", lexicon) +
+                        format_path_setting("data.path", place(options.output_folder)) +
+                        format_path_setting("data.lexicon", place(lexicon)) +
                         concat_text(" --set data.sample_rate=", find_most_common_rate(report));
   if (report.recording_counts_by_rate.size() > 1) command += " --set data.resample=true";
   if (report.multichannel_count > 0) command += " --set data.channel=0";
@@ -166,7 +168,9 @@ void prepare_kaldi(const CommandLine& line) {
       .add("lexicon", lexicon);
   if (line.common_options.json) printed.add("train_command", command);
   print_report(printed, line.common_options);
-  if (!line.common_options.json) print_text("\nTo train on this corpus:\n" + command + "\n");
+  if (line.common_options.json) return;
+  const std::string place = find_configs_folder().empty() ? ", in the source folder of Tapeformer" : "";
+  print_text("\nTo train on this corpus" + place + ":\n" + command + "\n");
 }
 
 }  // namespace tapeformer

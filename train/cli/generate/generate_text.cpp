@@ -2,12 +2,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <iostream>
-#include <iterator>
 #include <memory>
+#include <numeric>
 
 #include "core/base/errors.h"
 #include "core/stopwatch.h"
@@ -16,8 +13,10 @@
 #include "core/system/printable.h"
 #include "core/system/terminal.h"
 #include "core/system/utf8.h"
+#include "data/text/unknown_tokens.h"
 #include "train/build.h"
 #include "train/cli/generate/text_commands.h"
+#include "train/cli/text/input_stream.h"
 #include "train/distributed/gather.h"
 #include "train/distributed/processes.h"
 #include "train/tasks/text/scoring.h"
@@ -25,9 +24,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr char kStdin[] = "-";
 constexpr int64_t kDefaultLength = 500;
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD, for the unknown token
 constexpr size_t kMaxPromptBytes = size_t{1} << 30;
 // The speed of generation at a position is measured over this number of tokens before the position.
 constexpr int64_t kSpeedTokens = 1000;
@@ -62,17 +59,11 @@ class TextOutput {
   std::string waiting_;
 };
 
-// Returns the text of standard input on process 0, and "" on other processes, because mpirun passes standard
-// input only to process 0.
-std::string read_standard_input() {
-  if (get_process_rank() != 0) return "";
-  std::string text(std::istreambuf_iterator<char>(std::cin), {});
-  if (std::cin.bad()) throw DataError("cannot read the prompt from standard input");
-  return text;
-}
-
+// Returns the text of a file. Returns the text of standard input on process 0, and "" on other processes,
+// because mpirun passes standard input only to process 0.
 std::string read_prompt_file(const std::string& path) try {
-  return path == kStdin ? read_standard_input() : read_file(path, kMaxPromptBytes);
+  if (path != kStandardInputName) return read_file(path, kMaxPromptBytes);
+  return get_process_rank() == 0 ? InputStream(path).read_all() : "";
 } catch (const FileError& error) {
   throw DataError(std::string("--prompt-file: ") + error.what());
 }
@@ -83,11 +74,11 @@ std::string read_prompt(const CommandLine& line, const Tokenizer& tokenizer) {
   const bool from_stdin = line.positionals.size() > 1, from_file = is_given(line, "prompt-file");
   if (int{from_stdin} + int{from_file} + int{is_given(line, "prompt")} > 1)
     throw ConfigError("expected one of --prompt, --prompt-file and -");
-  if (from_stdin && line.positionals[1] != kStdin)
+  if (from_stdin && line.positionals[1] != kStandardInputName)
     throw ConfigError("expected \"-\" for a prompt on standard input, got \"" + line.positionals[1] +
                       "\"; use --prompt or --prompt-file");
   if (from_stdin || from_file) {
-    const std::string path = from_stdin ? kStdin : line.options.get<std::string>("prompt-file");
+    const std::string path = from_stdin ? kStandardInputName : line.options.get<std::string>("prompt-file");
     return prepare_text(read_prompt_file(path), path, tokenizer);
   }
   if (is_given(line, "prompt")) return line.options.get<std::string>("prompt");
@@ -167,7 +158,8 @@ struct Speed {
   // prompt_seconds is the total time of reading the prompts, and `seconds` is the total time of drawing
   // tokens.
   double prompt_seconds = 0, seconds = 0;
-  int64_t state_bytes = 0;  // size of the decoder state after the last text; 0 in the mode "recompute"
+  int64_t state_bytes = 0;    // size of the decoder state after the last text; 0 in the mode "recompute"
+  int64_t unknown_count = 0;  // unknown tokens that were drawn
   std::vector<Report> at_positions;  // speed over the 1,000 tokens before each position 2,000 * 10^n
 };
 
@@ -200,8 +192,8 @@ std::string draw_text(const AutoregressiveTask& task, const GenerationOptions& o
   int64_t next_power = 2 * kSpeedTokens;
   for (int64_t i = 0; i < length.drawn; ++i) {
     const int64_t drawn = stream.draw();
-    const std::string_view token =
-        drawn == task.tokenizer()->unknown_token() ? kReplacement : task.tokenizer()->get_token_text(drawn);
+    const std::string_view token = get_shown_text(*task.tokenizer(), drawn);
+    speed.unknown_count += drawn == task.tokenizer()->unknown_token();
     output.write(token);
     if (output.is_silent()) text += token;
     if (stream.size() == next_power - kSpeedTokens) block_start = watch.measure_elapsed_seconds();
@@ -226,6 +218,17 @@ void gather_drawn(Communicator& processes, std::vector<std::string>& texts) {
     const auto round = all_gather_texts(processes, own < texts.size() ? texts[own] : "");
     for (size_t i = first; i < std::min(first + size, texts.size()); ++i) texts[i] = round[i - first];
   }
+}
+
+int64_t sum_over_processes(Communicator& processes, int64_t number) {
+  const auto numbers = all_gather_numbers(processes, number);
+  return std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
+}
+
+void warn_about_unknown_tokens(int64_t prompt_count, int64_t drawn_count) {
+  if (prompt_count > 0)
+    log_warning(prompt_count, " tokens of the prompt stand for characters that are not in the vocabulary");
+  if (drawn_count > 0) log_warning(drawn_count, " drawn tokens are unknown: their text is U+FFFD");
 }
 
 }  // namespace
@@ -321,24 +324,28 @@ void generate_text(const LoadedTask& run, const GenerationOptions& options, cons
   }
   speed.prompt_seconds = all_reduce_max(processes, speed.prompt_seconds);
   speed.seconds = all_reduce_max(processes, speed.seconds);
+  const int64_t prompt_unknown = count_unknown(*task.tokenizer(), tokens),
+                drawn_unknown = sum_over_processes(processes, speed.unknown_count);
+  warn_about_unknown_tokens(prompt_unknown, drawn_unknown);
   const auto drawn = static_cast<double>(count * length.drawn);
   log_info(drawn, " tokens in ", speed.seconds, " s, ", drawn / speed.seconds, " tokens/s");
   if (!line.common_options.json) return;
-  print_report(Report()
-                   .add("count", count)
-                   .add("prompt", prompt)
-                   .add("prompt_tokens", static_cast<int64_t>(tokens.size()))
-                   .add("length", length.drawn)
-                   .add("window", length.window)
-                   .add("mode", to_string(options.mode))
-                   .add("prompt_seconds", speed.prompt_seconds)
-                   .add("seconds", speed.seconds)
-                   .add("tokens_per_second", drawn / speed.seconds)
-                   .add("speed", speed.at_positions)
-                   .add("state_bytes", speed.state_bytes)
-                   .add("checkpoint", run.checkpoint_folder.string())
-                   .add("texts", texts),
-               line.common_options);
+  Report report;
+  report.add("count", count)
+      .add("prompt", prompt)
+      .add("prompt_tokens", static_cast<int64_t>(tokens.size()))
+      .add("length", length.drawn)
+      .add("window", length.window)
+      .add("mode", to_string(options.mode))
+      .add("prompt_seconds", speed.prompt_seconds)
+      .add("seconds", speed.seconds)
+      .add("tokens_per_second", drawn / speed.seconds)
+      .add("speed", speed.at_positions)
+      .add("state_bytes", speed.state_bytes)
+      .add("checkpoint", run.checkpoint_folder.string());
+  if (prompt_unknown > 0) report.add("unknown_prompt_tokens", prompt_unknown);
+  if (drawn_unknown > 0) report.add("unknown_tokens", drawn_unknown);
+  print_report(report.add("texts", texts), line.common_options);
 }
 
 }  // namespace tapeformer

@@ -5,7 +5,7 @@
 #include "data/files/text_lines.h"
 #include "data/translation/corpus_scorer.h"
 #include "train/cli/commands.h"
-#include "train/cli/text/line_input.h"
+#include "train/cli/text/input_stream.h"
 
 namespace tapeformer {
 namespace {
@@ -21,8 +21,9 @@ struct SegmentFile {
 };
 
 Bytes read_segment_bytes(const std::string& path) {
-  return InputStream::is_named_by(path) ? InputStream(path).read_all()
-                                        : read_unpacked(path, kMaxSegmentFileBytes);
+  if (!InputStream::is_named_by(path)) return read_unpacked(path, kMaxSegmentFileBytes);
+  const std::string text = InputStream(path).read_all();
+  return {text.begin(), text.end()};
 }
 
 void check_segment(std::string_view line, const std::string& location) {

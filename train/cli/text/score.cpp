@@ -1,7 +1,8 @@
 // The command "tapeformer score". For each line of a text, it prints -log2 of the probability that a language
 // model assigns to the line. For a translation model, it prints the log-probabilities of given translations.
 #include <algorithm>
-#include <limits>
+#include <iterator>
+#include <memory>
 #include <numbers>
 
 #include "core/base/errors.h"
@@ -9,6 +10,7 @@
 #include "core/system/printable.h"
 #include "train/build.h"
 #include "train/cli/commands.h"
+#include "train/cli/keep_results.h"
 #include "train/cli/run_options.h"
 #include "train/cli/text/line_input.h"
 #include "train/tasks/text/scoring.h"
@@ -30,6 +32,11 @@ class LineScorePrinter {
     print(score, line);
   }
 
+  void warn() const {
+    if (total_.unknown_count > 0)
+      log_warning(total_.unknown_count, " of ", total_.token_count,
+                  " tokens stand for characters that are not in the vocabulary");
+  }
   Report report() const {
     Report report;
     report.add("lines", number_)
@@ -67,72 +74,151 @@ class LineScorePrinter {
   std::vector<Report> rows_;
 };
 
-// Returns the contents of a stream or of a plain or compressed file.
+// Returns the contents of a plain or compressed file.
 std::string read_text(const std::string& path) {
-  if (InputStream::is_named_by(path)) {
-    const Bytes bytes = InputStream(path).read_all();
-    return std::string(view_as_text(bytes, bytes.size()));
-  }
   const TextSource source({path});
   std::string text(static_cast<size_t>(source.size()), '\0');
   source.read(0, source.size(), reinterpret_cast<uint8_t*>(text.data()));
   return text;
 }
 
-void score_lines(std::string_view text, LineScorePrinter& printer) {
-  while (!text.empty()) {
-    const size_t end = text.find('\n');
+void score_file(const std::string& path, const Tokenizer& tokenizer, LineScorePrinter& printer) {
+  const std::string contents = prepare_text(read_text(path), path, tokenizer);
+  for (std::string_view text = contents; !text.empty();) {
+    const size_t end = std::min(text.find('\n'), text.size());
     printer.add(text.substr(0, end));
-    if (end == std::string_view::npos) return;
-    text.remove_prefix(end + 1);
+    text.remove_prefix(std::min(end + 1, text.size()));
   }
 }
 
-void score_translations(const TranslationTask& task, const CommandLine& line) {
-  const std::string &source = line.positionals[1], &target = line.positionals[2];
-  if (target == kStandardInputName) throw ConfigError("only FILE can be \"-\", standard input");
-  const auto read_all = [](const std::string& path) {
-    return LineInput(path).read(std::numeric_limits<size_t>::max());
-  };
-  const std::vector<std::string> sources = read_all(source), targets = read_all(target);
-  if (sources.size() != targets.size())
-    throw DataError(concat_text(target, ": the file has ", targets.size(), " lines, but ", source, " has ",
-                                sources.size()));
-  const auto scores = score_targets(task.model(), *task.tokenizer(), sources, targets);
-  const auto is_cut = [](const ScoredTarget& one) { return one.is_cut; };
-  if (const auto cut_count = std::count_if(scores.begin(), scores.end(), is_cut); cut_count > 0)
-    log_warning(cut_count, " pairs have a sentence of more than ", describe_sentence_limit(task.model()),
-                ", and its end is not scored; the first is line ",
-                std::find_if(scores.begin(), scores.end(), is_cut) - scores.begin() + 1);
-  std::vector<Report> rows;
-  std::string text;
-  double total = 0;
-  int64_t tokens = 0;
-  for (size_t i = 0; i < scores.size(); ++i) {
-    const double log_probability = scores[i].log_probability;
-    const int64_t count = scores[i].token_count;
-    total += log_probability;
-    tokens += count;
-    const double mean = log_probability / static_cast<double>(count);
-    char numbers[64];
-    std::snprintf(numbers, sizeof numbers, "%.4f\t%.4f\t", log_probability, mean);
-    if (line.common_options.json)
-      rows.push_back(Report()
-                         .add("line", static_cast<int64_t>(i) + 1)
-                         .add("log_probability", log_probability)
-                         .add("tokens", count)
-                         .add("cut", scores[i].is_cut));
-    else
-      text += numbers + targets[i] + "\n";
+void score_stream(InputStream& stream, const Tokenizer& tokenizer, LineScorePrinter& printer) {
+  bool is_checked = false;
+  while (const auto line = stream.read_line()) {
+    if (!is_checked && !stream.encoding().is_utf8()) {
+      check_encoding(stream.encoding(), stream.name(), tokenizer);
+      is_checked = true;
+    }
+    printer.add(*line);
   }
-  if (!line.common_options.json) return print_generated_text(text);
-  print_report(Report()
-                   .add("lines", static_cast<int64_t>(scores.size()))
-                   .add("tokens", tokens)
-                   .add("log_probability", total)
-                   .add("nats_per_token", -total / static_cast<double>(tokens))
-                   .add("scores", rows),
-               line.common_options);
+}
+
+void score_text(const AutoregressiveTask& task, const CommandLine& line) {
+  const std::string& path = line.positionals[1];
+  std::unique_ptr<InputStream> stream;
+  if (InputStream::is_named_by(path)) stream = std::make_unique<InputStream>(path, LineScorer::kMaxLineBytes);
+  LineScorePrinter printer(task, stream ? stream->name() : path, line.common_options.json);
+  const int signal = run_and_keep_results(line.common_options, [&] {
+    stream ? score_stream(*stream, *task.tokenizer(), printer) : score_file(path, *task.tokenizer(), printer);
+  });
+  printer.warn();
+  if (line.common_options.json) print_report(printer.report(), line.common_options);
+  end_after_signal(signal);
+}
+
+// Prints or collects the scores of given translations.
+class PairScorePrinter {
+ public:
+  PairScorePrinter(const TranslationTask& task, bool json) : task_(task), json_(json) {}
+
+  void add(const std::vector<std::string>& sources, const std::vector<std::string>& targets) {
+    const auto scores = score_targets(task_.model(), *task_.tokenizer(), sources, targets, number_ + 1);
+    std::string text;
+    for (size_t i = 0; i < scores.size(); ++i) {
+      add(scores[i]);
+      const double log_probability = scores[i].log_probability;
+      char numbers[64];
+      std::snprintf(numbers, sizeof numbers, "%.4f\t%.4f\t", log_probability,
+                    log_probability / static_cast<double>(scores[i].token_count));
+      text += numbers + targets[i] + "\n";
+    }
+    if (!json_) print_generated_text(text);
+  }
+  int64_t number() const { return number_; }
+
+  void warn() const {
+    if (cut_count_ > 0)
+      log_warning(cut_count_, " pairs have a sentence of more than ", describe_sentence_limit(task_.model()),
+                  ", and its end is not scored; the first is line ", first_cut_);
+    for (const auto& [side, count] :
+         {std::pair{"sources", source_unknown_count_}, {"translations", unknown_count_}})
+      if (count > 0)
+        log_warning(count, " tokens of the ", side, " stand for characters that are not in the vocabulary");
+  }
+  Report report() const {
+    Report report;
+    report.add("lines", number_).add("tokens", token_count_);
+    if (unknown_count_ > 0) report.add("unknown_tokens", unknown_count_);
+    if (source_unknown_count_ > 0) report.add("unknown_source_tokens", source_unknown_count_);
+    return report.add("log_probability", log_probability_)
+        .add("nats_per_token", -log_probability_ / static_cast<double>(token_count_))
+        .add("scores", rows_);
+  }
+
+ private:
+  void add(const ScoredTarget& score) {
+    ++number_;
+    log_probability_ += score.log_probability;
+    token_count_ += score.token_count;
+    unknown_count_ += score.target_unknown_count;
+    source_unknown_count_ += score.source_unknown_count;
+    if (score.is_cut && cut_count_++ == 0) first_cut_ = number_;
+    if (json_)
+      rows_.push_back(Report()
+                          .add("line", number_)
+                          .add("log_probability", score.log_probability)
+                          .add("tokens", score.token_count)
+                          .add("cut", score.is_cut));
+  }
+
+  const TranslationTask& task_;
+  bool json_;
+  int64_t number_ = 0, token_count_ = 0, unknown_count_ = 0, source_unknown_count_ = 0;
+  int64_t cut_count_ = 0, first_cut_ = 0;
+  double log_probability_ = 0;
+  std::vector<Report> rows_;
+};
+
+[[noreturn]] void refuse_line_counts(const LineInput& target, int64_t target_lines, const LineInput& source,
+                                     const std::string& source_lines) {
+  throw DataError(concat_text(target.name(), ": the file has ", target_lines, " lines, but ", source.name(),
+                              " has ", source_lines));
+}
+
+// Returns the next `count` lines, or all that are left. Waits for lines of a stream.
+std::vector<std::string> read_all(LineInput& input, size_t count) {
+  std::vector<std::string> lines;
+  while (lines.size() < count) {
+    auto next = input.read(count - lines.size());
+    if (next.empty()) break;
+    std::move(next.begin(), next.end(), std::back_inserter(lines));
+  }
+  return lines;
+}
+
+void score_pairs(LineInput& source, LineInput& target, PairScorePrinter& printer) {
+  if (source.size() && target.size() && *source.size() != *target.size())
+    refuse_line_counts(target, *target.size(), source, std::to_string(*source.size()));
+  for (auto sources = source.read(kBlockLines); !sources.empty(); sources = source.read(kBlockLines)) {
+    const auto targets = read_all(target, sources.size());
+    if (targets.size() < sources.size())
+      refuse_line_counts(target, printer.number() + static_cast<int64_t>(targets.size()), source, "more");
+    printer.add(sources, targets);
+  }
+  int64_t target_lines = printer.number();
+  for (auto more = target.read(kBlockLines); !more.empty(); more = target.read(kBlockLines))
+    target_lines += static_cast<int64_t>(more.size());
+  if (target_lines != printer.number())
+    refuse_line_counts(target, target_lines, source, std::to_string(printer.number()));
+}
+
+void score_translations(const TranslationTask& task, const CommandLine& line) {
+  if (line.positionals[2] == kStandardInputName) throw ConfigError("only FILE can be \"-\", standard input");
+  LineInput source(line.positionals[1]), target(line.positionals[2]);
+  PairScorePrinter printer(task, line.common_options.json);
+  const int signal = run_and_keep_results(line.common_options, [&] { score_pairs(source, target, printer); });
+  printer.warn();
+  if (line.common_options.json) print_report(printer.report(), line.common_options);
+  end_after_signal(signal);
 }
 
 }  // namespace
@@ -154,7 +240,8 @@ int run_score(const Arguments& arguments) {
            "predicted. Lines that are longer than data.sequence_length are scored in windows that\n"
            "overlap by a half. A model with a segment memory reads them in segments.\n"
            "For each pair of a translation model, prints the log-probability in nats, its mean over the\n"
-           "tokens and the end, and the translation.",
+           "tokens and the end, and the translation.\n"
+           "Lines of standard input and of pipes are scored when no further lines are waiting.",
        .uses_config = true},
       arguments);
   if (!line) return 0;
@@ -168,11 +255,7 @@ int run_score(const Arguments& arguments) {
     score_translations(run.as<TranslationTask>(), *line);
     return 0;
   }
-  const auto& task = run.as<AutoregressiveTask>();
-  const std::string& path = line->positionals[1];
-  LineScorePrinter printer(task, path, line->common_options.json);
-  score_lines(prepare_text(read_text(path), path, *task.tokenizer()), printer);
-  if (line->common_options.json) print_report(printer.report(), line->common_options);
+  score_text(run.as<AutoregressiveTask>(), *line);
   return 0;
 }
 

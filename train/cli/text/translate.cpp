@@ -6,6 +6,7 @@
 #include "core/base/errors.h"
 #include "core/system/log.h"
 #include "train/cli/commands.h"
+#include "train/cli/keep_results.h"
 #include "train/cli/run_options.h"
 #include "train/cli/text/line_input.h"
 #include "train/loop/progress.h"
@@ -15,9 +16,6 @@
 namespace tapeformer {
 namespace {
 
-// Number of lines that are read before they are translated. Lines of similar lengths are decoded together.
-constexpr size_t kBlockLines = 10'000;
-
 // Prints translations.
 class TranslationPrinter {
  public:
@@ -26,6 +24,7 @@ class TranslationPrinter {
   void print(const std::vector<std::vector<TranslatedText>>& translations) {
     std::string block;
     for (const auto& hypotheses : translations) {
+      for (const TranslatedText& one : hypotheses) unknown_count_ += one.unknown_count;
       if (json_)
         add_row(hypotheses);
       else
@@ -34,7 +33,15 @@ class TranslationPrinter {
     }
     if (!json_) print_generated_text(block);
   }
-  Report report() const { return Report().add("lines", number_).add("translations", rows_); }
+  int64_t count_unknown_tokens() const { return unknown_count_; }
+  Report report(const Translator& translator) const {
+    Report report = Report().add("lines", number_);
+    for (const auto& [name, count] : {std::pair{"unknown_tokens", unknown_count_},
+                                      {"unknown_source_tokens", translator.count_unknown_tokens()},
+                                      {"left_out_characters", translator.count_left_out_characters()}})
+      if (count > 0) report.add(name, count);
+    return report.add("translations", rows_);
+  }
 
  private:
   // A line of the n-best format of Marian and Moses, or a translation with or without its score.
@@ -50,19 +57,22 @@ class TranslationPrinter {
   }
   void add_row(const std::vector<TranslatedText>& hypotheses) {
     std::vector<Report> rows;
-    for (const TranslatedText& one : hypotheses)
+    for (const TranslatedText& one : hypotheses) {
       rows.push_back(Report()
                          .add("text", one.text)
                          .add("score", one.score)
                          .add("log_probability", one.log_probability)
                          .add("tokens", one.token_count)
                          .add("complete", one.is_complete));
+      if (one.unknown_count > 0) rows.back().add("unknown_tokens", one.unknown_count);
+    }
     rows_.push_back(
         Report().add("line", number_ + 1).add("cut", hypotheses.front().is_cut).add("hypotheses", rows));
   }
 
   bool n_best_, scores_, json_;
-  int64_t number_ = 0;  // of lines printed; Marian counts from 0
+  int64_t number_ = 0;         // of lines printed; Marian counts from 0
+  int64_t unknown_count_ = 0;  // of the tokens printed
   std::vector<Report> rows_;
 };
 
@@ -89,7 +99,8 @@ CommandSpec make_translate_spec() {
                    .max = 10},
                   {.name = "n-best",
                    .default_value = int64_t{0},
-                   .help = "print this number of hypotheses as \"LINE ||| TEXT ||| F0= LOG-PROBABILITY ||| "
+                   .help = "print this number of hypotheses, complete ones first, as \"LINE ||| TEXT ||| F0= "
+                           "LOG-PROBABILITY ||| "
                            "SCORE\", where LINE counts from 0; 0: only the best text",
                    .min = 0,
                    .max = 1000},
@@ -109,7 +120,8 @@ CommandSpec make_translate_spec() {
                    .help = "print the score and the log-probability before each translation"}},
       .details =
           "Translations have the order of the lines, and an empty line has an empty translation. A\n"
-          "result does not depend on the other lines, up to rounding. Log-probabilities are in nats.",
+          "result does not depend on the other lines, up to rounding. Log-probabilities are in nats.\n"
+          "Lines of standard input and of pipes are translated when no further lines are waiting.",
       .uses_config = true};
 }
 
@@ -133,13 +145,20 @@ TranslatorOptions make_translator_options(const CommandLine& line) {
   return options;
 }
 
-void warn_about_lines(const Translator& translator, const TranslationModel& model) {
+void warn_about_lines(const Translator& translator, const TranslationPrinter& printer,
+                      const TranslationModel& model) {
   if (translator.count_cut_lines() > 0)
     log_warning(translator.count_cut_lines(), " lines have more than ", describe_sentence_limit(model),
                 ", and their ends are not translated; the first is line ", translator.first_cut_line());
   if (translator.count_left_out_characters() > 0)
     log_warning(translator.count_left_out_characters(),
                 " characters are not in the vocabulary and are left out");
+  if (translator.count_unknown_tokens() > 0)
+    log_warning(translator.count_unknown_tokens(),
+                " tokens of the lines stand for characters that are not in the vocabulary");
+  if (printer.count_unknown_tokens() > 0)
+    log_warning(printer.count_unknown_tokens(),
+                " tokens of the translations are unknown: their text is U+FFFD");
 }
 
 }  // namespace
@@ -166,13 +185,18 @@ int run_translate(const Arguments& arguments) {
   const auto show = [&](int64_t finished) {
     if (shows_progress) std::cerr << "\rtranslated " << before + finished << " lines" << std::flush;
   };
-  for (auto lines = input.read(kBlockLines); !lines.empty(); lines = input.read(kBlockLines)) {
-    printer.print(translator.translate(lines, show));
-    before += static_cast<int64_t>(lines.size());
-  }
+  const auto translate_lines = [&] {
+    for (auto lines = input.read(kBlockLines); !lines.empty(); lines = input.read(kBlockLines)) {
+      printer.print(translator.translate(lines, show));
+      before += static_cast<int64_t>(lines.size());
+    }
+  };
+  const int signal = run_and_keep_results(common, translate_lines);
   if (shows_progress && before > 0) std::cerr << "\n";
-  warn_about_lines(translator, task.model());
-  if (common.json) print_report(printer.report().add("checkpoint", run.checkpoint_folder.string()), common);
+  warn_about_lines(translator, printer, task.model());
+  if (common.json)
+    print_report(printer.report(translator).add("checkpoint", run.checkpoint_folder.string()), common);
+  end_after_signal(signal);
   return 0;
 }
 

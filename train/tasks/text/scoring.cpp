@@ -7,7 +7,6 @@
 
 #include "core/base/errors.h"
 #include "core/system/log.h"
-#include "data/files/text_encoding.h"
 #include "models/decoder.h"
 #include "ops/reduce.h"
 #include "ops/softmax.h"
@@ -35,8 +34,6 @@ std::vector<double> compute_window_nats(const AutoregressiveModel& model, std::s
     throw DivergenceError("the logits of the model are not finite numbers");
   return nats;
 }
-
-constexpr size_t kMaxLineBytes = size_t{1} << 24;
 
 // Throws ConfigError if the model cannot process `tokens` tokens with a recurrent state of constant size.
 void check_carried(const AutoregressiveModel& model, int64_t tokens) {
@@ -96,10 +93,14 @@ TextScore LineScorer::score(std::string_view line, const std::string& location) 
 std::string prepare_text(std::string text, const std::string& name, const Tokenizer& tokenizer) {
   const TextEncoding encoding = detect_text_encoding(text);
   if (encoding.is_utf8()) return text.erase(0, encoding.mark_bytes);
+  check_encoding(encoding, name, tokenizer);
+  return text;
+}
+
+void check_encoding(const TextEncoding& encoding, const std::string& name, const Tokenizer& tokenizer) {
   const std::string problem = name + ": " + describe_encoding_problem(encoding, name);
   if (tokenizer.name() != kByteTokenizerName) throw DataError(problem);
   log_warning(problem, "; the tokens are its bytes as they are");
-  return text;
 }
 
 std::vector<double> compute_token_losses(const AutoregressiveModel& model, std::span<const int64_t> tokens) {

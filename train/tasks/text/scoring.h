@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/files/text_encoding.h"
 #include "data/text/text_dataset.h"
 #include "models/autoregressive_model.h"
 #include "train/evaluate.h"
@@ -17,6 +18,8 @@ namespace tapeformer {
 // it is UTF-16 or UTF-32. The tokenizer "bytes" takes any text, so logs a warning instead. `name` is the file
 // of the text.
 std::string prepare_text(std::string text, const std::string& name, const Tokenizer& tokenizer);
+// Throws or warns as prepare_text() does for a text in `encoding`, which is not UTF-8.
+void check_encoding(const TextEncoding& encoding, const std::string& name, const Tokenizer& tokenizer);
 
 // Returns the negative log-likelihoods, in nats, of all tokens except the first. The model reads windows of
 // max_length tokens. Each window repeats the second half of the previous window as context. A model with a
@@ -32,6 +35,8 @@ std::vector<int64_t> encode_text(const Tokenizer& tokenizer, std::string_view te
 // and its end. If the vocabulary lacks line ends, the first token of a line is not predicted.
 class LineScorer {
  public:
+  static constexpr size_t kMaxLineBytes = size_t{1} << 24;
+
   // The model and the tokenizer must outlive the scorer.
   LineScorer(const AutoregressiveModel& model, const Tokenizer& tokenizer);
 

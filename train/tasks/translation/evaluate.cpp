@@ -6,6 +6,7 @@
 
 #include "core/base/errors.h"
 #include "data/batches/bucket_plan.h"
+#include "data/text/unknown_tokens.h"
 #include "train/distributed/gather.h"
 
 namespace tapeformer {
@@ -13,7 +14,8 @@ namespace {
 
 struct ScoredPair {
   double nats = 0;
-  std::string translation;
+  int64_t unknown_count = 0;  // of the tokens of the translation
+  std::string translation = {};
 };
 
 // Writes the pairs with their indices as lines of text, which read_pairs() reads. Hexadecimal numbers keep
@@ -23,7 +25,7 @@ std::string write_pairs(const std::vector<std::pair<int64_t, ScoredPair>>& pairs
   for (const auto& [index, pair] : pairs) {
     char nats[48];
     std::snprintf(nats, sizeof nats, "%a", pair.nats);
-    text += std::to_string(index) + " " + nats + " " + pair.translation + "\n";
+    text += concat_text(index, " ", nats, " ", pair.unknown_count, " ", pair.translation, "\n");
   }
   return text;
 }
@@ -34,6 +36,7 @@ void read_pairs(const std::string& text, std::vector<ScoredPair>& pairs) {
     char* end = nullptr;
     ScoredPair& pair = pairs[static_cast<size_t>(std::strtoll(line.c_str(), &end, 10))];
     pair.nats = std::strtod(end, &end);
+    pair.unknown_count = std::strtoll(end, &end, 10);
     pair.translation = line.substr(static_cast<size_t>(end - line.c_str()) + 1);  // can contain NUL
   }
 }
@@ -56,7 +59,9 @@ std::vector<std::pair<int64_t, ScoredPair>> score_batch(TranslationDecoder& deco
   seconds += seconds_since(begin);
   std::vector<std::pair<int64_t, ScoredPair>> scored;
   for (size_t row = 0; row < indices.size(); ++row) {
-    ScoredPair pair{0, decode_line(*dataset.tokenizer(), hypotheses[row].front().tokens)};
+    const std::vector<int64_t>& tokens = hypotheses[row].front().tokens;
+    const Tokenizer& tokenizer = *dataset.tokenizer();
+    ScoredPair pair{0, count_unknown(tokenizer, tokens), decode_line(tokenizer, tokens)};
     const double* const nats = losses.data<double>() + static_cast<int64_t>(row) * losses.size(1);
     for (int64_t t = 0; t < losses.size(1); ++t) pair.nats += nats[t];
     if (!std::isfinite(pair.nats)) throw DivergenceError("the loss of an evaluation is not finite");
@@ -99,6 +104,7 @@ TranslationEvaluation evaluate(const TranslationModel& model, const TranslationD
   for (size_t i = 0; i < pairs.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
     nats += pairs[i].nats;
+    result.unknown_count += pairs[i].unknown_count;
     result.token_count += dataset.count_target_tokens(index) + 1;
     const std::string reference = dataset.target(index);
     scorer.add(pairs[i].translation, {reference});

@@ -7,12 +7,11 @@
 #include "core/base/interruption.h"
 #include "core/system/utf8.h"
 #include "data/batches/bucket_plan.h"
+#include "data/text/unknown_tokens.h"
 #include "data/translation/translation_dataset.h"
 
 namespace tapeformer {
 namespace {
-
-constexpr char32_t kReplacement = 0xFFFD;
 
 std::vector<TokenSpan> select_sentences(const std::vector<std::vector<int32_t>>& sentences,
                                         const std::vector<int64_t>& indices) {
@@ -37,7 +36,7 @@ std::string decode_line(const Tokenizer& tokenizer, const std::vector<int64_t>& 
   for (size_t at = 0; at < raw.size();) {
     const Utf8Character character = decode_first_utf8_character(std::string_view(raw).substr(at));
     if (character.bytes == 0)
-      append_utf8_character(kReplacement, line);
+      line += kReplacementText;
     else if (raw[at] == '\n' || raw[at] == '\r')
       line += ' ';
     else
@@ -51,7 +50,8 @@ std::string decode_line(const Tokenizer& tokenizer, const std::vector<int64_t>& 
 
 std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tokenizer& tokenizer,
                                         const std::vector<std::string>& sources,
-                                        const std::vector<std::string>& targets, int64_t batch_tokens) {
+                                        const std::vector<std::string>& targets, int64_t first_line,
+                                        int64_t batch_tokens) {
   std::vector<ScoredTarget> results(sources.size());
   const auto encode_all = [&](const std::vector<std::string>& lines, const char* what) {
     std::vector<std::vector<int32_t>> all;
@@ -60,8 +60,8 @@ std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tok
       try {
         all.push_back(tokenizer.encode(line));
       } catch (const EncodingError& error) {
-        throw DataError(
-            concat_text(what, " line ", all.size() + 1, ", byte ", error.offset, ": ", error.what()));
+        throw DataError(concat_text(what, " line ", first_line + static_cast<int64_t>(all.size()), ", byte ",
+                                    error.offset, ": ", error.what()));
       }
       if (cut(all.back(), model)) results[all.size() - 1].is_cut = true;
     }
@@ -80,6 +80,8 @@ std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tok
       const double* const first = losses.data<double>() + static_cast<int64_t>(row) * width;
       const auto index = static_cast<size_t>(indices[row]);
       results[index].log_probability = -std::accumulate(first, first + width, 0.0);
+      results[index].source_unknown_count = count_unknown(tokenizer, source_tokens[index]);
+      results[index].target_unknown_count = count_unknown(tokenizer, target_tokens[index]);
       results[index].token_count = static_cast<int64_t>(target_tokens[index].size()) + 1;
     }
   }
@@ -93,6 +95,7 @@ std::string describe_sentence_limit(const TranslationModel& model) {
 TranslatedText Translator::decode(const TranslationHypothesis& hypothesis) const {
   return {.text = decode_line(*tokenizer_, hypothesis.tokens),
           .token_count = static_cast<int64_t>(hypothesis.tokens.size()) + (hypothesis.is_complete ? 1 : 0),
+          .unknown_count = count_unknown(*tokenizer_, hypothesis.tokens),
           .log_probability = hypothesis.log_probability,
           .score = hypothesis.score,
           .is_complete = hypothesis.is_complete};
@@ -128,6 +131,7 @@ std::vector<std::vector<TranslatedText>> Translator::translate(
     are_cut.push_back(cut(sentences.back(), model_));
     ++line_count_;
     if (are_cut.back() && cut_count_++ == 0) first_cut_line_ = line_count_;
+    unknown_count_ += count_unknown(*tokenizer_, sentences.back());
     if (sentences.back().empty()) continue;
     sizes.push_back(static_cast<int64_t>(sentences.back().size()) + 1);
     numbers.push_back(static_cast<int64_t>(sentences.size()) - 1);

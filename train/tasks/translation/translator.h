@@ -21,7 +21,8 @@ struct TranslatorOptions {
 // A translation of a line. Line ends in a translation are replaced by spaces, so that it is one line.
 struct TranslatedText {
   std::string text;
-  int64_t token_count = 0;  // with the end token, if the translation is complete
+  int64_t token_count = 0;    // with the end token, if the translation is complete
+  int64_t unknown_count = 0;  // unknown tokens, whose text is U+FFFD
   double log_probability = 0, score = 0;
   bool is_complete = true;  // see TranslationHypothesis
   bool is_cut = false;      // whether the end of the line was not translated
@@ -36,14 +37,15 @@ class Translator {
 
   // Returns the hypotheses of each line in the order of the lines, the best first. Decodes lines of similar
   // lengths together. A line without tokens has one empty hypothesis. Lines that are longer than the model
-  // takes (TranslationModel::max_sentence_length()) are cut, and characters that the tokenizer lacks are left
-  // out; both are counted. Calls
-  // `on_progress` with the number of finished lines after each batch.
+  // takes (TranslationModel::max_sentence_length()) are cut. Characters that the tokenizer lacks are read as
+  // its unknown token or, if it has none, left out. All of them are counted. Calls `on_progress` with the
+  // number of finished lines after each batch.
   std::vector<std::vector<TranslatedText>> translate(const std::vector<std::string>& lines,
                                                      const std::function<void(int64_t)>& on_progress = {});
   int64_t count_cut_lines() const { return cut_count_; }
   // Returns the number, from 1, of the first cut line in all calls of translate(), or 0.
   int64_t first_cut_line() const { return first_cut_line_; }
+  int64_t count_unknown_tokens() const { return unknown_count_; }  // of the lines
   int64_t count_left_out_characters() const { return left_out_count_; }
 
  private:
@@ -54,27 +56,30 @@ class Translator {
   TranslationDecoder decoder_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   TranslatorOptions options_;
-  int64_t line_count_ = 0, cut_count_ = 0, first_cut_line_ = 0, left_out_count_ = 0;
+  int64_t line_count_ = 0, cut_count_ = 0, first_cut_line_ = 0, unknown_count_ = 0, left_out_count_ = 0;
+};
+
+struct ScoredTarget {
+  double log_probability = 0;
+  int64_t token_count = 0;
+  int64_t source_unknown_count = 0, target_unknown_count = 0;  // unknown tokens
+  bool is_cut = false;                                         // whether the source or the target was cut
 };
 
 // Returns the log-probabilities, in nats, that the model assigns to the targets and their ends, and the
 // numbers of tokens with the end tokens. Sentences that are longer than the model takes are cut. Throws
-// DataError, with the index of the pair as a line, if a sentence cannot be encoded. `sources` and `targets`
-// have the same size.
-struct ScoredTarget {
-  double log_probability = 0;
-  int64_t token_count = 0;
-  bool is_cut = false;  // whether the source or the target was cut
-};
+// DataError with the line of the sentence if a sentence cannot be encoded; the first pair is line
+// `first_line`. `sources` and `targets` have the same size.
 std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tokenizer& tokenizer,
                                         const std::vector<std::string>& sources,
-                                        const std::vector<std::string>& targets, int64_t batch_tokens = 2048);
+                                        const std::vector<std::string>& targets, int64_t first_line = 1,
+                                        int64_t batch_tokens = 2048);
 
 // Returns the maximum length of a sentence with the key that sets it, for messages.
 std::string describe_sentence_limit(const TranslationModel& model);
 
-// Returns the text of the tokens as one line of UTF-8: line ends and spaces at the ends are removed, and
-// bytes that are not UTF-8 become U+FFFD.
+// Returns the text of the tokens as one line of UTF-8: line ends and spaces at the ends are removed. Unknown
+// tokens and bytes that are not UTF-8 become U+FFFD.
 std::string decode_line(const Tokenizer& tokenizer, const std::vector<int64_t>& tokens);
 
 }  // namespace tapeformer

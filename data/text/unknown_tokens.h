@@ -1,0 +1,23 @@
+// Unknown tokens in texts for people: their text is U+FFFD, and commands count them.
+#pragma once
+
+#include <algorithm>
+#include <string_view>
+
+#include "core/system/utf8.h"
+#include "data/text/tokenizer.h"
+
+namespace tapeformer {
+
+// Returns the text of a token, or U+FFFD for the unknown token.
+inline std::string_view get_shown_text(const Tokenizer& tokenizer, int64_t token) {
+  return token == tokenizer.unknown_token() ? kReplacementText : tokenizer.get_token_text(token);
+}
+
+// Returns the number of unknown tokens in a container of tokens.
+template <class Tokens>
+int64_t count_unknown(const Tokenizer& tokenizer, const Tokens& tokens) {
+  return std::count(tokens.begin(), tokens.end(), tokenizer.unknown_token());
+}
+
+}  // namespace tapeformer
