@@ -7,6 +7,7 @@
 #include "core/system/log.h"
 #include "core/threads/threads.h"
 #include "data/files/gzip.h"
+#include "data/text/unknown_tokens.h"
 
 namespace tapeformer {
 namespace {
@@ -181,10 +182,8 @@ void report_changes(const std::string& split, const TextRange& range, const Toke
     block.resize(static_cast<size_t>(std::min(kBlock, tokens.size() - at)));
     tokens.read(at, static_cast<int64_t>(block.size()), block.data());
     decoded.clear();
-    for (const int64_t token : block) {
-      decoded += tokenizer.get_token_text(token);
-      unknown += token == tokenizer.unknown_token();
-    }
+    for (const int64_t token : block) decoded += tokenizer.get_token_text(token);
+    unknown += count_unknown(tokenizer, block);
     const auto size = static_cast<int64_t>(decoded.size());
     equal = equal && bytes + size <= range.bytes();
     if (equal) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/system/log.h"
 #include "core/system/utf8.h"
 #include "data/text/tokenizer.h"
 
@@ -18,6 +19,12 @@ inline std::string_view get_shown_text(const Tokenizer& tokenizer, int64_t token
 template <class Tokens>
 int64_t count_unknown(const Tokenizer& tokenizer, const Tokens& tokens) {
   return std::count(tokens.begin(), tokens.end(), tokenizer.unknown_token());
+}
+
+// Logs a warning that `count` tokens of a text, such as "the prompt", are unknown, unless the count is 0.
+inline void warn_of_unknown_characters(int64_t count, const char* text) {
+  if (count > 0)
+    log_warning(count, " tokens of ", text, " stand for characters that are not in the vocabulary");
 }
 
 }  // namespace tapeformer

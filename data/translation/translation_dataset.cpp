@@ -6,6 +6,7 @@
 #include "core/system/log.h"
 #include "core/threads/threads.h"
 #include "data/text/text_dataset.h"
+#include "data/text/unknown_tokens.h"
 
 namespace tapeformer {
 namespace {
@@ -164,7 +165,7 @@ void TranslationDataset::add_pair(int64_t pair, EncodedPair encoded, const Trans
   for (const std::vector<int32_t>& tokens : {std::cref(encoded.source), std::cref(encoded.target)}) {
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     starts_.push_back(static_cast<int64_t>(tokens_.size()));
-    report_.unknown_tokens += std::count(tokens.begin(), tokens.end(), tokenizer_->unknown_token());
+    report_.unknown_tokens += count_unknown(*tokenizer_, tokens);
   }
   report_.source_tokens += static_cast<int64_t>(encoded.source.size());
   report_.target_tokens += static_cast<int64_t>(encoded.target.size());

@@ -14,13 +14,8 @@ void throw_after_signal() {
   if (current_signals->last_signal() != 0) throw StoppedError();
 }
 
-}  // namespace
-
-int run_and_keep_results(const CommonOptions& options, const std::function<void()>& work) {
-  if (!options.json) {
-    work();
-    return 0;
-  }
+// Returns the signal that ended `work`, or 0.
+int run_until_signal(const std::function<void()>& work) {
   const StopSignalScope signals;
   current_signals = &signals;
   const InterruptionScope interruption(throw_after_signal);
@@ -32,7 +27,16 @@ int run_and_keep_results(const CommonOptions& options, const std::function<void(
   }
 }
 
-void end_after_signal(int signal) {
+}  // namespace
+
+void run_and_keep_results(const CommonOptions& options, const std::function<void()>& work,
+                          const std::function<void()>& finish) {
+  int signal = 0;
+  if (options.json)
+    signal = run_until_signal(work);
+  else
+    work();
+  finish();
   if (signal != 0) raise(signal);
 }
 

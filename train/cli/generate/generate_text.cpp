@@ -226,8 +226,7 @@ int64_t sum_over_processes(Communicator& processes, int64_t number) {
 }
 
 void warn_about_unknown_tokens(int64_t prompt_count, int64_t drawn_count) {
-  if (prompt_count > 0)
-    log_warning(prompt_count, " tokens of the prompt stand for characters that are not in the vocabulary");
+  warn_of_unknown_characters(prompt_count, "the prompt");
   if (drawn_count > 0) log_warning(drawn_count, " drawn tokens are unknown: their text is U+FFFD");
 }
 

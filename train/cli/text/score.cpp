@@ -8,6 +8,7 @@
 #include "core/base/errors.h"
 #include "core/system/log.h"
 #include "core/system/printable.h"
+#include "data/text/unknown_tokens.h"
 #include "train/build.h"
 #include "train/cli/commands.h"
 #include "train/cli/keep_results.h"
@@ -74,6 +75,12 @@ class LineScorePrinter {
   std::vector<Report> rows_;
 };
 
+template <class Printer>
+void finish(const Printer& printer, const CommonOptions& options) {
+  printer.warn();
+  if (options.json) print_report(printer.report(), options);
+}
+
 // Returns the contents of a plain or compressed file.
 std::string read_text(const std::string& path) {
   const TextSource source({path});
@@ -107,12 +114,10 @@ void score_text(const AutoregressiveTask& task, const CommandLine& line) {
   std::unique_ptr<InputStream> stream;
   if (InputStream::is_named_by(path)) stream = std::make_unique<InputStream>(path, LineScorer::kMaxLineBytes);
   LineScorePrinter printer(task, stream ? stream->name() : path, line.common_options.json);
-  const int signal = run_and_keep_results(line.common_options, [&] {
+  const auto score = [&] {
     stream ? score_stream(*stream, *task.tokenizer(), printer) : score_file(path, *task.tokenizer(), printer);
-  });
-  printer.warn();
-  if (line.common_options.json) print_report(printer.report(), line.common_options);
-  end_after_signal(signal);
+  };
+  run_and_keep_results(line.common_options, score, [&] { finish(printer, line.common_options); });
 }
 
 // Prints or collects the scores of given translations.
@@ -139,10 +144,8 @@ class PairScorePrinter {
     if (cut_count_ > 0)
       log_warning(cut_count_, " pairs have a sentence of more than ", describe_sentence_limit(task_.model()),
                   ", and its end is not scored; the first is line ", first_cut_);
-    for (const auto& [side, count] :
-         {std::pair{"sources", source_unknown_count_}, {"translations", unknown_count_}})
-      if (count > 0)
-        log_warning(count, " tokens of the ", side, " stand for characters that are not in the vocabulary");
+    warn_of_unknown_characters(source_unknown_count_, "the sources");
+    warn_of_unknown_characters(unknown_count_, "the translations");
   }
   Report report() const {
     Report report;
@@ -215,10 +218,9 @@ void score_translations(const TranslationTask& task, const CommandLine& line) {
   if (line.positionals[2] == kStandardInputName) throw ConfigError("only FILE can be \"-\", standard input");
   LineInput source(line.positionals[1]), target(line.positionals[2]);
   PairScorePrinter printer(task, line.common_options.json);
-  const int signal = run_and_keep_results(line.common_options, [&] { score_pairs(source, target, printer); });
-  printer.warn();
-  if (line.common_options.json) print_report(printer.report(), line.common_options);
-  end_after_signal(signal);
+  run_and_keep_results(
+      line.common_options, [&] { score_pairs(source, target, printer); },
+      [&] { finish(printer, line.common_options); });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "core/base/errors.h"
 #include "core/system/log.h"
+#include "data/text/unknown_tokens.h"
 #include "train/cli/commands.h"
 #include "train/cli/keep_results.h"
 #include "train/cli/run_options.h"
@@ -153,9 +154,7 @@ void warn_about_lines(const Translator& translator, const TranslationPrinter& pr
   if (translator.count_left_out_characters() > 0)
     log_warning(translator.count_left_out_characters(),
                 " characters are not in the vocabulary and are left out");
-  if (translator.count_unknown_tokens() > 0)
-    log_warning(translator.count_unknown_tokens(),
-                " tokens of the lines stand for characters that are not in the vocabulary");
+  warn_of_unknown_characters(translator.count_unknown_tokens(), "the lines");
   if (printer.count_unknown_tokens() > 0)
     log_warning(printer.count_unknown_tokens(),
                 " tokens of the translations are unknown: their text is U+FFFD");
@@ -191,12 +190,13 @@ int run_translate(const Arguments& arguments) {
       before += static_cast<int64_t>(lines.size());
     }
   };
-  const int signal = run_and_keep_results(common, translate_lines);
-  if (shows_progress && before > 0) std::cerr << "\n";
-  warn_about_lines(translator, printer, task.model());
-  if (common.json)
-    print_report(printer.report(translator).add("checkpoint", run.checkpoint_folder.string()), common);
-  end_after_signal(signal);
+  const auto finish = [&] {
+    if (shows_progress && before > 0) std::cerr << "\n";
+    warn_about_lines(translator, printer, task.model());
+    if (common.json)
+      print_report(printer.report(translator).add("checkpoint", run.checkpoint_folder.string()), common);
+  };
+  run_and_keep_results(common, translate_lines, finish);
   return 0;
 }
 
