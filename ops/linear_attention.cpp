@@ -110,7 +110,7 @@ void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
   for (const Tensor* x : {&numerator.q, &numerator.k}) {
     if (!x->defined()) continue;
     check(x->shape() == q.shape() && x->dtype() == q.dtype() && x->device() == q.device() &&
-              x->strides()[2] == 1,
+              last_dimension_is_contiguous(*x),
           kStep, "expected features of the numerator like q, ", name_of(q.dtype()), " ", q.shape(), " on ",
           q.device().to_string(), " with a contiguous last dimension, got ", name_of(x->dtype()), " ",
           x->shape(), " on ", x->device().to_string());

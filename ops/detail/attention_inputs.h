@@ -25,8 +25,8 @@ void check_on_device_of_q(const char* op, const char* name, std::initializer_lis
 // require synchronisation; kernels clamp values that are out of range.
 Tensor prepare_key_lengths(const char* op, const Tensor& key_lengths, const Tensor& keys);
 
-bool last_dimension_is_contiguous(
-    const Tensor& x);  // also true for a last dimension of size 1 with any stride
+// Returns true also for a last dimension of size 1 with any stride, and for a tensor without elements.
+bool last_dimension_is_contiguous(const Tensor& x);
 
 // Returns x if its last dimension is contiguous, otherwise a contiguous copy of x. The copy is recorded on
 // the tape, so that gradients are propagated to x.
