@@ -45,7 +45,7 @@ void warn_of_other_settings(const Checkpoint& checkpoint, const Config& config) 
   if (own.model.type != config.model.type) return;
   for (const auto& [key, value] : find_keys_fixed_by_training(own, config))
     log_warning(kKey, "the weights are those of a training with ", key, " = ", value,
-                ", and compute another ", "function with ", format_config_value(config, key));
+                ", and compute another function with ", format_config_value(config, key));
 }
 
 }  // namespace
