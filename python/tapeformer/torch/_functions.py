@@ -183,7 +183,7 @@ def gated_linear_attention(
         For bfloat16 inputs, g, beta and states are float32. Gradients flow to all inputs from both results.
     """
     q, k, v, erase = _prepare("gated_linear_attention", q, k, v, erase)
-    dtype = torch.float32 if q.dtype == torch.bfloat16 else q.dtype
+    dtype = _ops.compute_dtype(q)
     log_decay = read_gate("log_decay", log_decay, dtype)
     if log_decay is not None and log_decay.dim() not in (3, 4):
         if log_decay.shape != q.shape[2:3]:

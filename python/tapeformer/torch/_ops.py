@@ -153,7 +153,8 @@ def _decode(text: str) -> list:
     return [read[kind](value) for kind, _, value in (x.partition(":") for x in text.split(","))]
 
 
-def _statistics_dtype(x: Tensor) -> torch.dtype:
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """Returns the dtype of statistics, gates and states."""
     return torch.float32 if x.dtype == torch.bfloat16 else x.dtype
 
 
@@ -181,7 +182,7 @@ def _check_meta(q: Tensor, k: Tensor, v: Tensor) -> None:
 def _softmax_results(q: Tensor, v: Tensor) -> Tuple[Tensor, Tensor]:
     batch, length, heads, _ = q.shape
     out = q.new_empty((batch, length, heads, v.shape[3]))
-    return out, q.new_empty((batch, heads, length), dtype=_statistics_dtype(q))
+    return out, q.new_empty((batch, heads, length), dtype=compute_dtype(q))
 
 
 def _softmax_forward(
@@ -264,7 +265,7 @@ def _lsh_results(q, v, settings) -> Tuple[Tensor, Tensor, Tensor]:
     rounds = settings.rounds if settings.has_mean and length > settings.chunk_length else 1
     return (
         q.new_empty((batch, length, heads, v.shape[3])),
-        q.new_empty((batch, heads, rounds, length), dtype=_statistics_dtype(q)),
+        q.new_empty((batch, heads, rounds, length), dtype=compute_dtype(q)),
         q.new_empty((batch, heads, settings.rounds, length), dtype=torch.int32),
     )
 
@@ -307,7 +308,7 @@ lsh = Operator("lsh_attention", _lsh_forward, _lsh_fake, _lsh_backward, 4, 2)
 def _gated_results(q, k, v, erase) -> Tuple[Tensor, Tensor, Tensor]:
     batch, length, heads, dim = q.shape
     out = q.new_empty((batch, length, heads, v.shape[3]))
-    state = q.new_empty((batch, heads, dim, v.shape[3]), dtype=_statistics_dtype(q))
+    state = q.new_empty((batch, heads, dim, v.shape[3]), dtype=compute_dtype(q))
     return out, state, q.new_empty(0 if erase is None else out.shape)
 
 

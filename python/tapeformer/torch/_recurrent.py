@@ -4,7 +4,6 @@ from typing import NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
-
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd.graph import increment_version
 
@@ -140,7 +139,7 @@ def _prepare(op, *tensors):
         raise TypeError(f"{op}: expected tokens of one dtype, not {', '.join(map(str, dtypes))}")
     if dtypes[0] == torch.bfloat16:
         tensors = [x if x is None else x.float() for x in tensors]
-    return [x if x is None else x.resolve_neg() if x.stride(2) == 1 else x.contiguous() for x in tensors], dtypes[0]
+    return [x if x is None else (x if x.stride(2) == 1 else x.contiguous()).resolve_neg() for x in tensors], dtypes[0]
 
 
 def _check_state(op, state, kind) -> None:
