@@ -61,7 +61,7 @@ class Draw:
         if choice == 2:
             return torch._neg_view(-x)
         if choice == 3:
-            wide = x.new_full((*x.shape[:-1], x.shape[-1] + 3), math.nan) if x.dim() else x
+            wide = x.new_full((*x.shape[:-1], x.shape[-1] + 3), math.nan)
             wide[..., 1 : x.shape[-1] + 1] = x
             return wide[..., 1 : x.shape[-1] + 1]
         return x
@@ -70,8 +70,8 @@ class Draw:
         x = torch.randn(shape, dtype=torch.float64)
         if self.rng.random() < 0.1 and len(shape) > 1 and 0 not in shape:  # expanded along some dimensions
             kept = [n if self.rng.random() < 0.6 else 1 for n in shape]
-            x = torch.randn(kept, dtype=torch.float64).expand(shape)
-            return (x.sigmoid() if positive else x)[(slice(0, 1),) * 0].to(dtype or self.dtype).expand(shape)
+            x = torch.randn(kept, dtype=torch.float64)
+            return (x.sigmoid() if positive else x).to(dtype or self.dtype).expand(shape)
         return self.layout((x.sigmoid() if positive else x).to(dtype or self.dtype))
 
     def lengths(self, end):
@@ -421,9 +421,10 @@ def run_in_processes(seed, first, runs):
             except subprocess.TimeoutExpired as late:
                 status, printed = "timeout", late.stdout.decode() if late.stdout else ""
             print(printed, end="", flush=True)
-            findings += printed.count("PROBLEM:")
+            found = printed.count("PROBLEM:")
+            findings += found
             first += count
-            if status not in (0, 1):
+            if status != bool(found):  # run_cases() ended early
                 last = int(progress.read_text())
                 print(f"case {last}\n  PROBLEM: the interpreter ended with {status}", flush=True)
                 findings, first = findings + 1, last + 1
