@@ -286,7 +286,7 @@ def test_other_wrong_arguments_raise():
         tt.lsh_attention(q, q, preset=1)
     with pytest.raises(ValueError, match="even"):
         tt.lsh_attention(q, q, buckets=3)
-    for wrong in ({"rounds": 0}, {"chunk_length": -1}, {"buckets": -2}, {"seed": -1}):  # used to stand for the default
+    for wrong in ({"rounds": 0}, {"chunk_length": -1}, {"buckets": -2}, {"seed": -1}):
         with pytest.raises(ValueError, match="at least"):
             tt.lsh_attention(q, q, **wrong)
     for wrong in ({"seed": 1 << 64}, {"rounds": 1 << 64}):
@@ -344,7 +344,7 @@ def test_second_derivatives_raise():
     (gradient,) = torch.autograd.grad(tt.linear_attention(q, q, q).sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         gradient.sum().backward()
-    with pytest.raises(RuntimeError, match="differentiate twice"):  # used to be zeros
+    with pytest.raises(RuntimeError, match="differentiate twice"):
         torch.autograd.functional.hessian(lambda x: tt.linear_attention(x, x, x).sum(), q.detach())
 
 
