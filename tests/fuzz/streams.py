@@ -23,9 +23,7 @@ class Feeder:
     def __init__(self, steps, form):
         self.steps, self.unanswered = steps, None
         if form == "socket":
-            ours, self.given = socket.socketpair()
-            self.input = ours.detach()
-            self.given = self.given.detach()
+            self.given, self.input = (end.detach() for end in socket.socketpair())
         else:
             self.given, self.input = os.pipe()
             if form == "non-blocking":
