@@ -195,7 +195,7 @@ TEST_CASE("a run with model.init has the phones of the weights; other phones are
   tuning.model.init_tokens = "new";
   train(tuning, dir / "new");
   CHECK(tokens_of(dir / "new")["phones"] == nlohmann::json({"A", "B", "D"}));
-  // As before, a resumed run compares its phones with those of the data, unless they are those of model.init.
+  // A resumed run compares its phones with those of the data, unless they are those of model.init.
   tuning.train.epochs = 3;
   CHECK(train(tuning, dir / "new", true).step > 0);
   tuning = rename("B");
