@@ -8,7 +8,6 @@
 #include "core/system/printable.h"
 #include "core/system/utf8.h"
 #include "data/files/text_lines.h"
-#include "data/text/unknown_tokens.h"
 
 namespace tapeformer {
 namespace {
@@ -134,7 +133,8 @@ std::shared_ptr<const Tokenizer> restore_characters(const std::string& data, con
 
 std::string Tokenizer::decode(std::span<const int64_t> tokens) const {
   std::string text;
-  for (const int64_t token : tokens) text += get_shown_text(*this, token);
+  for (const int64_t token : tokens)
+    text += token == unknown_token() ? kReplacementText : get_token_text(token);
   return text;
 }
 

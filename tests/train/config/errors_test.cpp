@@ -7,6 +7,7 @@
 
 using namespace tapeformer;
 using tapeformer::test::contains;
+using tapeformer::test::message_of;
 
 namespace {
 
