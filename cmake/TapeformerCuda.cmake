@@ -86,18 +86,9 @@ if(tapeformer_cuda_mode STREQUAL DEVICE)
   set(reason "nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${TAPEFORMER_CUDA_ARCHITECTURES}")
 endif()
 message(STATUS "CUDA backend: ${reason}")
-include(TapeformerAccesses)
 
+# Adds sources to tapeformer_core unless the mode is OFF.
 function(tapeformer_cuda_sources)
-  tapeformer_core_sources(${ARGN})
-  list(FILTER ARGN INCLUDE REGEX "\\.cu$")
-  if(tapeformer_counts_accesses AND ARGN)
-    target_sources(tapeformer_counted_kernels PRIVATE ${ARGN})
-  endif()
-endfunction()
-
-# Adds sources to tapeformer_core unless the mode is OFF, but not to the kernels that count accesses.
-function(tapeformer_core_sources)
   if(tapeformer_cuda_mode STREQUAL OFF)
     return()
   endif()
@@ -117,20 +108,13 @@ function(tapeformer_core_sources)
 endfunction()
 
 # Same as tapeformer_cuda_sources for small files. nvcc compiles them as one file, because headers dominate the
-# compile time of each file. The kernels that count accesses are also compiled as one file.
+# compile time of each file.
 function(tapeformer_cuda_sources_together name)
-  set(together ${CMAKE_CURRENT_BINARY_DIR}/${name}.cu)
   if(tapeformer_cuda_mode STREQUAL DEVICE)
     tapeformer_cuda_file(${name} ${ARGN})
-    tapeformer_core_sources(${together})
-    return()
+    set(ARGN ${CMAKE_CURRENT_BINARY_DIR}/${name}.cu)
   endif()
-  tapeformer_core_sources(${ARGN})
-  if(tapeformer_counts_accesses)
-    tapeformer_cuda_file(${name} ${ARGN})
-    target_sources(tapeformer_counted_kernels PRIVATE ${together})
-    set_source_files_properties(${together} TARGET_DIRECTORY tapeformer_counted_kernels PROPERTIES LANGUAGE CXX)
-  endif()
+  tapeformer_cuda_sources(${ARGN})
 endfunction()
 
 # Compiles the double-precision instances, TAPEFORMER_DOUBLE(…), of files that the functions above compile without these

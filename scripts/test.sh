@@ -8,7 +8,7 @@ build=${1:-build/test}
 
 scripts/install-packages.sh test
 settings=(-G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_WERROR="${WERROR:-OFF}" -DTAPEFORMER_TESTS=ON -DCMAKE_UNITY_BUILD=ON
-  -DTAPEFORMER_COUNT_ACCESSES=ON -DTAPEFORMER_PYTHON=AUTO)
+  -DTAPEFORMER_PYTHON=AUTO)
 cmake -S . -B "$build" "${settings[@]}"
 cmake --build "$build" --parallel "$(nproc)"
 # Test programs run in parallel, so waiting threads must sleep instead of spinning.
@@ -22,8 +22,8 @@ if grep -qw avx512f /proc/cpuinfo; then other_vectors=32; fi
 if grep -q '^TAPEFORMER_NVCC:FILEPATH=/' "$build/CMakeCache.txt"; then
   cmake -S . -B "$build-emulated" "${settings[@]}" -DTAPEFORMER_CUDA=EMULATED \
     -DTAPEFORMER_VECTOR_BYTES=$other_vectors
-  cmake --build "$build-emulated" --parallel "$(nproc)" --target test_core test_ops test_accesses
-  ctest --test-dir "$build-emulated" --output-on-failure --parallel "$(nproc)" --no-tests=error -L '^(core|ops|accesses)$'
+  cmake --build "$build-emulated" --parallel "$(nproc)" --target test_core test_ops test_launches
+  ctest --test-dir "$build-emulated" --output-on-failure --parallel "$(nproc)" --no-tests=error -L '^(core|ops|launches)$'
 fi
 
 # Builds the kernels for several processors without optimization. The preset "distribution" is the optimized build.

@@ -82,7 +82,7 @@ void launch(void (*kernel)(Parameters...), const LaunchConfig& shape, const Argu
   detail::launch_kernel(reinterpret_cast<const void*>(kernel), shape, nullptr);
   emulation::submit(
       [=, grid = shape.grid, block = shape.block, shared = shape.shared_bytes, where = shape.where] {
-        emulation::run_grid(grid, block, shared, where, [&] { std::apply(kernel, values); });
+        emulation::run_grid(grid, block, shared, [&] { std::apply(kernel, values); });
       });
 #else
   std::apply(

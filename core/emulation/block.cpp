@@ -12,7 +12,6 @@
 
 #include "core/base/errors.h"
 #include "core/device.h"
-#include "core/emulation/access_recorder.h"
 #include "core/emulation/runtime.h"
 #include "core/threads/threads.h"
 
@@ -144,7 +143,6 @@ class Block {
   // Implements emulation::exchange_lane_values() for the current thread.
   const LaneValues& exchange_lane_values(uint32_t mask, const void* value, size_t bytes);
   void* shared() const { return shared_.get(); }
-  int thread_count() const { return thread_count_; }
   int lane() const { return current_->thread % 32; }
   int thread() const { return current_->thread; }
 
@@ -188,38 +186,9 @@ class Block {
 
 thread_local Block* current_block = nullptr;
 
-// Records the memory accesses of the blocks that this CPU thread runs during the lifetime of the object. The
-// destructor adds the counts to `log`. If `log` is null, nothing is recorded.
-class AccessRecording {
- public:
-  AccessRecording(AccessLog* log, SourceLocation where, const char* op, const Block& block,
-                  size_t shared_bytes)
-      : log_(log), where_(where), op_(op) {
-    if (log) access_recorder = &recorder_.emplace(block.thread_count(), block.shared(), shared_bytes);
-  }
-  ~AccessRecording() {
-    if (!log_) return;
-    access_recorder = nullptr;
-    log_->add_counts(where_, op_, recorder_->counts());
-  }
-  AccessRecording(const AccessRecording&) = delete;
-  AccessRecording& operator=(const AccessRecording&) = delete;
-
-  void finish_block() {
-    if (log_) recorder_->finish_block();
-  }
-
- private:
-  AccessLog* log_;
-  SourceLocation where_;
-  const char* op_;
-  std::optional<AccessRecorder> recorder_;
-};
-
 void Block::select(const Fiber& fiber) {
   const auto thread = static_cast<unsigned>(fiber.thread);
   threadIdx = dim3(thread % size_.x, thread / size_.x % size_.y, thread / size_.x / size_.y);
-  if (access_recorder) access_recorder->select_thread(fiber.thread);
 }
 
 void Block::record_failure(std::exception_ptr failure) {
@@ -285,12 +254,10 @@ bool Block::arrive(Barrier& barrier, int expected_count) {
 }
 
 void Block::barrier() {
-  if (access_recorder) access_recorder->record_barrier();
   if (!arrive(barrier_, thread_count_)) wait(barrier_);
 }
 
 const LaneValues& Block::exchange_lane_values(uint32_t mask, const void* value, size_t bytes) {
-  if (access_recorder && mask == 0xFFFFFFFF) access_recorder->record_barrier();
   Warp& warp = warps_[static_cast<size_t>(thread() / 32)];
   if (!((mask >> lane()) & 1))
     throw std::logic_error(concat_text("thread ", thread(), " is not in the mask of its own warp operation"));
@@ -365,22 +332,17 @@ void Block::run(bool is_reversed) {
 
 }  // namespace
 
-void run_grid(dim3 grid, dim3 block, size_t shared_bytes, SourceLocation where,
-              const std::function<void()>& kernel) {
+void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel) {
   // Threads run in increasing order in every second block, and in decreasing order in the other blocks, so
   // that a missing barrier changes the results. The order in each block also changes from launch to launch.
   static std::atomic<int64_t> launches = 0;
   const int64_t launch_number = launches++;
   const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
   constexpr int64_t kMinBlocks = 4;  // minimum number of blocks per CPU thread
-  AccessLog* const log = AccessLog::current();
-  const char* const op = current_op;
-  if (log) log->add_launch(where, op);
   parallel_for(blocks, kMinBlocks, [&](int64_t begin, int64_t end) {
     Block runner(block, shared_bytes, kernel);
     Block* const outer = current_block;
     current_block = &runner;
-    AccessRecording recording(log, where, op, runner, shared_bytes);
     gridDim = grid;
     blockDim = block;
     try {
@@ -388,7 +350,6 @@ void run_grid(dim3 grid, dim3 block, size_t shared_bytes, SourceLocation where,
         blockIdx = dim3(static_cast<unsigned>(b % grid.x), static_cast<unsigned>(b / grid.x % grid.y),
                         static_cast<unsigned>(b / grid.x / grid.y));
         runner.run((launch_number + b) % 2 == 1);
-        recording.finish_block();
       }
     } catch (...) {
       current_block = outer;

@@ -61,9 +61,8 @@ void submit(F&& work) {
 }
 
 // Runs a kernel: calls `kernel` once for each thread of the grid. `kernel` has no parameters, because it
-// already contains the arguments of the launch. `where` is the source location of the launch.
-void run_grid(dim3 grid, dim3 block, size_t shared_bytes, SourceLocation where,
-              const std::function<void()>& kernel);
+// already contains the arguments of the launch.
+void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
 
 // Implements __syncthreads().
 void wait_at_block_barrier();
