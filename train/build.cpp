@@ -2,7 +2,6 @@
 
 #include <atomic>
 
-#include "core/cuda/product_algorithms.h"
 #include "core/device_control.h"
 #include "core/system/log.h"
 #include "core/system/machine.h"
@@ -199,19 +198,6 @@ void set_precision(const RunConfig& run, Device device) {
     set_precision(device, Precision::bfloat16);
   else
     set_precision(device, run.tf32 && !device.is_cpu() ? Precision::tf32 : Precision::float32);
-}
-
-std::shared_ptr<cuda::ProductTuningScope> start_product_tuning(const RunConfig& run, Device device,
-                                                               const std::filesystem::path& folder,
-                                                               const std::string& name, int64_t rank) {
-  if constexpr (kHasCuda) {
-    if (device.is_cpu() || !run.time_products) return nullptr;
-    const std::string file = rank == 0 ? name : concat_text(name, "-", rank);
-    std::error_code ignored;
-    const bool exists = std::filesystem::is_directory(folder, ignored);
-    return std::make_shared<cuda::ProductTuningScope>(device, exists ? (folder / file).string() : "");
-  }
-  return nullptr;
 }
 
 }  // namespace tapeformer

@@ -16,10 +16,6 @@
 
 namespace tapeformer {
 
-namespace cuda {
-class ProductTuningScope;
-}
-
 // Calls f() and returns its result. Converts an OptionError into a ConfigError that names the config key.
 template <class F>
 auto translate_option_errors(F&& f) {
@@ -110,13 +106,5 @@ Device prepare_device(const RunConfig& run);
 // Sets the precision of matrix products on `device` as run.precision and run.tf32 specify. The CPU ignores
 // run.tf32.
 void set_precision(const RunConfig& run, Device device);
-
-// Returns an object that enables the timing of the algorithms of matrix products during its lifetime. Returns
-// null if the device is the CPU or run.time_products is false. If `folder` exists, the process with rank 0
-// saves the chosen algorithms in the file `name` in this folder. A process with rank r > 0 uses the file
-// "NAME-r".
-std::shared_ptr<cuda::ProductTuningScope> start_product_tuning(const RunConfig& run, Device device,
-                                                               const std::filesystem::path& folder,
-                                                               const std::string& name, int64_t rank);
 
 }  // namespace tapeformer

@@ -80,10 +80,9 @@ void launch(void (*kernel)(Parameters...), const LaunchConfig& shape, const Argu
   std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
 #ifdef TAPEFORMER_CUDA_EMULATED
   detail::launch_kernel(reinterpret_cast<const void*>(kernel), shape, nullptr);
-  emulation::submit(
-      [=, grid = shape.grid, block = shape.block, shared = shape.shared_bytes, where = shape.where] {
-        emulation::run_grid(grid, block, shared, [&] { std::apply(kernel, values); });
-      });
+  emulation::submit([=, grid = shape.grid, block = shape.block, shared = shape.shared_bytes] {
+    emulation::run_grid(grid, block, shared, [&] { std::apply(kernel, values); });
+  });
 #else
   std::apply(
       [&](auto&... value) {

@@ -7,8 +7,7 @@
 #include "core/base/dtype.h"
 
 using tapeformer::BFloat16;
-using tapeformer::cuda::emulation::EmulatedAlgorithm;
-using tapeformer::cuda::emulation::product_algorithms;
+using tapeformer::cuda::emulation::failing_algorithms;
 
 namespace {
 
@@ -99,20 +98,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
   *found = 0;
   if (!supports(*a, *b, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  *found = std::min(wanted, static_cast<int>(product_algorithms.size()));
+  *found = std::min(wanted, static_cast<int>(failing_algorithms.size()));
   const int32_t rounds_partial_sums = preference->reduction_scheme_mask == CUBLASLT_REDUCTION_SCHEME_MASK;
   for (int i = 0; i < *found; ++i) results[i] = {{i, rounds_partial_sums}, 0, CUBLAS_STATUS_SUCCESS};
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t a,
-                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t,
-                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm,
-                                       cublasLtMatmulHeuristicResult_t* result) {
-  const bool is_known =
-      algorithm->index >= 0 && static_cast<size_t>(algorithm->index) < product_algorithms.size();
-  if (!is_known || !supports(*a, *b, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  *result = {*algorithm, 0, CUBLAS_STATUS_SUCCESS};
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -129,9 +117,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, con
       (transpose_b ? layout_b->rows : layout_b->columns) != n)
     return CUBLAS_STATUS_INVALID_VALUE;
   if (matmul->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !matmul->bias) return CUBLAS_STATUS_INVALID_VALUE;
-  const EmulatedAlgorithm& emulated = product_algorithms.at(static_cast<size_t>(algorithm->index));
-  if (emulated.fails) return CUBLAS_STATUS_NOT_SUPPORTED;
-  tapeformer::cuda::emulation::simulated_seconds += emulated.seconds;
+  if (failing_algorithms.at(static_cast<size_t>(algorithm->index))) return CUBLAS_STATUS_NOT_SUPPORTED;
   // If d is bfloat16, the product and the epilogue are computed in `sums` in float32 and rounded at the end.
   const bool rounds_result = layout_d->type == CUDA_R_16BF;
   const auto sums = std::make_shared<std::vector<float>>(rounds_result ? layout_d->stride * n : 0);

@@ -4,7 +4,7 @@
 
 #include "core/emulation/cublas.h"
 #include "core/emulation/events.h"
-#include "core/emulation/product_algorithms.h"
+#include "core/emulation/failing_algorithms.h"
 
 enum cublasLtEpilogue_t : uint32_t {
   CUBLASLT_EPILOGUE_DEFAULT = 1,
@@ -50,7 +50,7 @@ using cublasLtMatmulDesc_t = EmulatedMatmul*;
 using cublasLtMatrixLayout_t = EmulatedLayout*;
 using cublasLtMatmulPreference_t = EmulatedPreference*;
 struct cublasLtMatmulAlgo_t {
-  int32_t index;                // index of the algorithm in emulation::product_algorithms
+  int32_t index;                // index of the algorithm in emulation::failing_algorithms
   int32_t rounds_partial_sums;  // 1 if partial sums over k are rounded to the type of d, else 0
 };
 struct cublasLtMatmulHeuristicResult_t {
@@ -90,23 +90,12 @@ inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPrefere
     preference->reduction_scheme_mask = *static_cast<const uint32_t*>(value);
   return CUBLAS_STATUS_SUCCESS;
 }
-inline size_t cublasLtGetVersion() {
-  return tapeformer::cuda::emulation::cublas_lt_version;
-}
-// Writes at most `wanted` algorithms of emulation::product_algorithms, in the same order, to `results`, and
-// their number to `found`.
+// Writes at most `wanted` algorithms to `results`, and their number to `found`. The emulation has three.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t* results, int* found);
-// Returns CUBLAS_STATUS_SUCCESS if the emulation has the algorithm and supports the types.
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul,
-                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                       const cublasLtMatmulAlgo_t* algorithm,
-                                       cublasLtMatmulHeuristicResult_t* result);
-
 // Computes d = epilogue(alpha op(a) op(b) + beta c) for column-major matrices. If d is bfloat16, c is
 // ignored.
 //
@@ -115,8 +104,8 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
 // to bfloat16.
 //
 // Returns CUBLAS_STATUS_INVALID_VALUE if the shapes do not match, if the epilogue needs a bias that is not
-// set, or if c and d are different pointers. Returns CUBLAS_STATUS_NOT_SUPPORTED if a test has set `fails` of
-// the algorithm (core/emulation/product_algorithms.h).
+// set, or if c and d are different pointers. Returns CUBLAS_STATUS_NOT_SUPPORTED if the algorithm is
+// one of emulation::failing_algorithms.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul, const void* alpha,
                               const void* a, cublasLtMatrixLayout_t layout_a, const void* b,
                               cublasLtMatrixLayout_t layout_b, const void* beta, const void* c,

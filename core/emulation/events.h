@@ -1,5 +1,5 @@
 // CPU emulation of CUDA events. The emulation is synchronous, so an event stores the time at which it is
-// recorded. Tests can add simulated time to matrix products (core/emulation/product_algorithms.h).
+// recorded.
 #pragma once
 
 #include <chrono>
@@ -7,13 +7,7 @@
 #include "core/emulation/runtime.h"
 #include "core/emulation/stream_waits.h"
 
-namespace tapeformer::cuda::emulation {
-// Sum of EmulatedAlgorithm::seconds over the products of this thread.
-inline constinit thread_local double simulated_seconds = 0;
-}  // namespace tapeformer::cuda::emulation
-
 struct EmulatedEvent {
-  double simulated_seconds = 0;  // emulation::simulated_seconds when the event was recorded
   std::chrono::steady_clock::time_point time;
   cudaStream_t stream{};  // in which the event was recorded
 };
@@ -31,7 +25,6 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->stream = stream;
   event->time = std::chrono::steady_clock::now();
-  event->simulated_seconds = tapeformer::cuda::emulation::simulated_seconds;
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -42,7 +35,6 @@ inline cudaError_t cudaEventSynchronize(cudaEvent_t) {
   return cudaSuccess;
 }
 inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-  *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count() +
-                  static_cast<float>(1000 * (end->simulated_seconds - start->simulated_seconds));
+  *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count();
   return cudaSuccess;
 }

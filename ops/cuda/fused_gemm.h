@@ -1,5 +1,5 @@
-// Matrix products that cuBLASLt computes: products with a fused epilogue, and products whose algorithm is
-// chosen by timing (core/cuda/product_algorithms.h).
+// Matrix products with a fused epilogue, which cuBLASLt computes. A product uses the first algorithm that its
+// heuristic suggests and that the device supports.
 #pragma once
 
 #include "ops/kernels/gemm.h"
@@ -8,13 +8,8 @@ namespace tapeformer::cuda {
 
 // Each function in this file returns true if it has computed the product. If cuBLASLt has no algorithm for
 // the product, if a pointer is not aligned to 16 bytes, or if m, n or k is 0, the function returns false and
-// does nothing. Products are accumulated in float32, and the results are deterministic. try_gemm_with_bias()
-// and try_gemm_with_bias_gradient() ignore the members `alpha` and `beta` of the product.
-
-// Computes `product` with the cuBLASLt algorithm that was chosen by timing. Returns false if product.beta is
-// not 0 or if no ProductTuningScope (core/cuda/product_algorithms.h) exists for the device.
-template <class T, class Operand>
-bool try_tuned_gemm(const Gemm<T, Operand>& product);
+// does nothing. Products are accumulated in float32, and the results are deterministic. The members `alpha`
+// and `beta` of the product are ignored.
 
 // Computes c = op(a) op(b) + bias, or c = relu(op(a) op(b) + bias) if `relu` is true. `bias` has the shape
 // (n,).

@@ -5,7 +5,6 @@
 
 #include "core/base/instances.h"
 #include "core/cuda/context.h"
-#include "ops/cuda/fused_gemm.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -34,8 +33,6 @@ template <class T, class Operand>
 void call_cublas(const Gemm<T, Operand>& p, int64_t batch_count, int64_t stride_a, int64_t stride_b,
                  int64_t stride_c) {
   if (p.m == 0 || p.n == 0 || batch_count == 0) return;
-  if constexpr (!std::is_same_v<T, double>)
-    if (batch_count == 1 && try_tuned_gemm(p)) return;
   // cuBLAS requires positive leading dimensions and valid pointers even if k is 0.
   const int64_t lda = std::max(p.lda, p.transpose_a ? p.m : std::max<int64_t>(p.k, 1));
   const int64_t ldb = std::max(p.ldb, p.transpose_b ? std::max<int64_t>(p.k, 1) : p.n);

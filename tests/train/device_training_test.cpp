@@ -8,7 +8,6 @@
 #include "core/cuda/devices.h"
 #include "core/cuda/transfers.h"
 #include "core/device_control.h"
-#include "core/emulation/product_algorithms.h"
 #include "tests/models/kinds.h"
 #include "tests/support/devices.h"
 #include "tests/support/temp_dir.h"
@@ -27,7 +26,6 @@ constexpr int64_t kSteps = 20;
 Config small_config(const std::string& attention, bool reversible) {
   Config config;
   config.run.threads = 2;
-  config.run.time_products = false;  // so that repeated trainings give the same bits
   config.data = {.dataset = "copy", .batch_size = 2, .eval_limit = 4, .options = {{"max_length", 12}}};
   config.model.type = "sequence";
   config.model.attention = {attention};
@@ -180,39 +178,6 @@ TEST_CASE("cuda: replays of a training step do not shift rotary positions") {
     CHECK(repeated.replayed > 0);
     config.run.cuda_graphs = false;
     CHECK(repeated.losses == outcome_on(device_name(), config).losses);
-  }
-}
-
-TEST_CASE("cuda: a resumed training uses the product algorithms of its run directory") {
-  if (device_name() != "cuda-emulated") return;
-  namespace fs = std::filesystem;
-  using cuda::emulation::product_algorithms;
-  Config config = small_config("linear", false);
-  config.run.time_products = true;
-  config.run.device = device_name();
-  config.train.steps = 6;
-  config.train.eval_every = config.train.checkpoint_every = 3;
-  // Trains a run, or resumes it if `resume` is true. `fastest` is the index of the fastest product algorithm.
-  // The algorithms add the terms of a product in different orders, so their results differ.
-  const auto train = [&](const fs::path& run_dir, size_t fastest, bool resume) {
-    for (size_t i = 0; i < product_algorithms.size(); ++i)
-      product_algorithms[i].seconds = i == fastest ? 0 : 1;
-    Trainer trainer(config, {.run_dir = run_dir, .data_dir = "", .resume = resume, .quiet = true});
-    CHECK(trainer.run().step == 6);
-    product_algorithms = cuda::emulation::kDefaultProductAlgorithms;
-    return read_file((run_dir / "checkpoints/step-00000006/model.safetensors").string());
-  };
-  const TempDir dir;
-  const std::string expected = train(dir / "whole", 1, false);
-  CHECK(expected != train(dir / "other", 2, false));
-  for (const bool keeps_file : {true, false}) {
-    const fs::path cut = dir / (keeps_file ? "cut" : "control");
-    fs::copy(dir / "whole", cut, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-    fs::remove_all(cut / "checkpoints/step-00000006");
-    for (const char* link : {"latest", "best"}) fs::remove(cut / "checkpoints" / link);
-    fs::create_directory_symlink("step-00000003", cut / "checkpoints/latest");
-    if (!keeps_file) CHECK(fs::remove(cut / "product-algorithms.txt"));
-    CHECK((train(cut, 2, true) == expected) == keeps_file);
   }
 }
 

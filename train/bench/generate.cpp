@@ -173,7 +173,6 @@ Report run_generate(const BenchmarkArguments& arguments) {
   model.initialize(choice.seed);
   const Device device = arguments.device;
   apply_precision(choice.run, device);
-  const auto product_tuning_scope = start_product_tuning(choice.run, device, "", "", 0);
   model.move(device);
   if (tokens > choice.model.max_length)
     throw ConfigError(

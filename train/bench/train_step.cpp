@@ -3,7 +3,6 @@
 // bandwidth. Training steps, matrix products and memory copies alternate, so that other load on the machine
 // affects all measurements.
 #include "core/allocator.h"
-#include "core/cuda/product_algorithms.h"
 #include "core/system/machine.h"
 #include "train/bench/bench.h"
 #include "train/bench/measure.h"
@@ -51,7 +50,6 @@ Report run_train_step(const BenchmarkArguments& arguments) {
   const Device device = arguments.device;
   const int64_t length = choice.model.max_length;
   apply_precision(choice.run, device);
-  const auto product_tuning_scope = start_product_tuning(choice.run, device, "", "", 0);
   TrainingStep step(choice, device);
   get_device_allocator(device).reset_peak();
   for (int64_t i = 0; i < kWarmUp; ++i) step.run();
@@ -87,12 +85,6 @@ Report run_train_step(const BenchmarkArguments& arguments) {
       .add("tokens_per_second", static_cast<double>(choice.batch_size * length) / seconds)
       .add("gflop_per_step", work.flop_count / kGiga)
       .add("gflop_of_attention", in_attention / kGiga);
-  if constexpr (kHasCuda) {
-    const cuda::ProductTuningCounts counts = cuda::get_product_tuning_counts();
-    report.add("timed_products", counts.timed_plans)
-        .add("failed_product_algorithms", counts.failed_algorithms)
-        .add("unfused_products", counts.unfused_products);
-  }
   add_roofline_comparison(report, work, times, rates);
   return report.add("peak_bytes", peak).add("added_bytes", added).add("peak_resident_bytes", resident);
 }

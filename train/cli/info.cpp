@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "core/cuda/devices.h"
-#include "core/cuda/product_algorithms.h"
 #include "core/system/log.h"
 #include "core/system/machine.h"
 #include "core/threads/default_threads.h"
@@ -39,28 +38,6 @@ CudaReport make_cuda_report() {
     }
   }
   return report;
-}
-
-// Measures the algorithms of four matrix products on a CUDA device. Adds three numbers to the report: the
-// number of measured products, of failed algorithms, and of products without a fused epilogue.
-void report_products(Device device, Report& report) {
-  if constexpr (kHasCuda) {
-    const cuda::ProductTuningScope timed(device, "");
-    constexpr int64_t kRows = 512, kWidth = 256, kHidden = 1024;
-    const auto multiply = [&](int64_t in, int64_t out, Activation activation, DType dtype) {
-      const Tensor x = Tensor::zeros({kRows, in}, dtype, device);
-      const Tensor weight = Tensor::zeros({out, in}, DType::float32, device);
-      linear(x, weight, Tensor::zeros({out}, DType::float32, device), activation);
-    };
-    for (const DType dtype : {DType::float32, DType::bfloat16}) {
-      multiply(kWidth, kHidden, Activation::relu, dtype);
-      multiply(kHidden, kWidth, Activation::none, dtype);
-    }
-    const cuda::ProductTuningCounts counts = cuda::get_product_tuning_counts();
-    report.add("timed_products", counts.timed_plans)
-        .add("failed_product_algorithms", counts.failed_algorithms)
-        .add("unfused_products", counts.unfused_products);
-  }
 }
 
 // Returns the programs that some commands start and that no folder of $PATH contains.
@@ -140,9 +117,6 @@ int run_info(const Arguments& arguments) {
       .add("processor_has", machine.instruction_set)
       .add("memory_bytes", machine.memory_bytes)
       .add("available_memory_bytes", machine.available_bytes);
-  if (line->common_options.device != "auto")
-    if (const Device device = select_device(line->common_options); !device.is_cpu())
-      report_products(device, report);
   print_report(report, line->common_options);
   return 0;
 }

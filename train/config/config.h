@@ -26,7 +26,6 @@ struct RunConfig {
   std::string precision = "float32";  // precision of matrix products: float32 | bfloat16
   bool tf32 = false;                  // rounds operands of float32 products to TF32 (CUDA only)
   bool cuda_graphs = true;            // runs steps of training and decoding as CUDA graphs (CUDA only)
-  bool time_products = true;          // times matrix products to choose the fastest algorithms (CUDA only)
   int64_t threads = 0;                // number of CPU threads; 0: all cores
   bool tensorboard = false;           // also writes TensorBoard event files
 };

@@ -57,6 +57,11 @@ class FileReader {
   std::vector<ConfigProblem>& problems_;
 };
 
+// Returns whether earlier versions wrote this key to the config.toml of a run.
+bool is_removed_key(const std::string& name) {
+  return name == "data.allow_commands" || name == "run.time_products";
+}
+
 }  // namespace
 
 ConfigFiles read_config_files(const std::string& path, std::vector<ConfigProblem>& problems) {
@@ -103,7 +108,7 @@ void ConfigLayerApplier::apply_setting(const Setting& setting, Config& config) {
     names.push_back(candidate.spec.name);
     if (candidate.spec.name == setting.key) key = &candidate;
   }
-  if (!key && setting.name() == "data.allow_commands") return reject_allow_commands_setting(setting);
+  if (!key && is_removed_key(setting.name()) && !is_set_option_position(setting.key_position)) return;
   if (!key) {
     problems_.push_back({setting.key_position, describe_unknown_key(setting, names, "", schema_)});
     return;
@@ -117,19 +122,6 @@ void ConfigLayerApplier::apply_setting(const Setting& setting, Config& config) {
   }
   key->set(config, *value);
   positions_[setting.name()] = setting.value_position;
-}
-
-// Appends a problem if `setting` sets data.allow_commands and violates one of these rules:
-// - A --set option must not set the key.
-// - If options_.unused_key_policy is UnusedKeyPolicy::refuse, a file can set the key only to false.
-// - If options_.unused_key_policy has another value, a file can set the key to any value.
-void ConfigLayerApplier::reject_allow_commands_setting(const Setting& setting) {
-  const bool by_user = is_set_option_position(setting.key_position),
-             *value = std::get_if<bool>(&setting.value.value);
-  if (!by_user && (options_.unused_key_policy != UnusedKeyPolicy::refuse || (value && !*value))) return;
-  problems_.push_back({setting.key_position,
-                       "data.allow_commands: only the command line can allow the commands of wav.scp: use "
-                       "--allow-commands"});
 }
 
 const ConfigPosition* ConfigLayerApplier::find_position(const std::string& name) const {

@@ -39,7 +39,6 @@ class ConfigLayerApplier {
 
  private:
   void apply_setting(const Setting& setting, Config& config);
-  void reject_allow_commands_setting(const Setting& setting);
 
   const std::vector<SchemaKey>& schema_;
   const ConfigLoadOptions& options_;

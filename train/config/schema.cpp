@@ -116,14 +116,6 @@ void add_run(std::vector<SchemaKey>& keys) {
   keys.back().scope = {cuda, {"models whose steps can be captured", "model.type", [](const Config& c) {
                                 return !is_listed({"classification", "set", "speech"}, c.model.type);
                               }}};
-  table
-      .add(
-          "time_products", &RunConfig::time_products,
-          "time several algorithms of each matrix product, use the fastest and keep the choices in the run's "
-          "folder; false: repeated runs give the same bits")
-      .allow_change_on_resume()
-      .use_for(OptionUse::model);
-  keys.back().scope = {cuda};
   table.add("threads", &RunConfig::threads, "CPU threads; 0: $OMP_NUM_THREADS or all cores")
       .require_range(0, kMaxThreadCount)
       .allow_change_on_resume();

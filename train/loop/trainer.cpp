@@ -278,8 +278,6 @@ void Trainer::open_run_on_all_processes(std::optional<RunDirectory>& directory) 
 TrainResult Trainer::run() {
   std::optional<RunDirectory> directory;
   open_run_on_all_processes(directory);
-  const auto product_tuning_scope = start_product_tuning(config_.run, device_, options_.run_dir,
-                                                         "product-algorithms.txt", communicator_->rank());
   const StopSignalScope signals;
   TrainResult result;
   const auto finish = [&](bool last) {
@@ -314,7 +312,6 @@ TrainResult Trainer::run() {
 }
 
 DryRunResult Trainer::dry_run() {
-  const auto product_tuning_scope = start_product_tuning(config_.run, device_, "", "", 0);
   // Number of steps before the measured step. With CUDA graphs, the second step is not measured, because the
   // second step captures the graph and takes longer than later steps.
   const int warm_up = graphs() ? 2 : 1;

@@ -122,11 +122,6 @@ LoadedTask load(const Checkpoint& checkpoint, const Config& config, const RunCho
   loaded.step = state.step;
   loaded.task = make_limited_task(checkpoint, config, state, {choice.data, choice.device, processes});
   set_precision(config.run, choice.device);
-  // Training and inference store their algorithm choices in different files, so that inference does not
-  // replace the choices of a training in progress.
-  if (const fs::path folder = find_run_folder(loaded.checkpoint_folder); !folder.empty())
-    loaded.product_tuning_scope = start_product_tuning(config.run, choice.device, folder,
-                                                       "inference-product-algorithms.txt", processes.rank());
   const NamedTensors tensors = loaded.task->model().saved_tensors();
   checkpoint.load_model(tensors);
   check_finite(tensors, checkpoint.folder());

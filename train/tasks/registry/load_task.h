@@ -13,10 +13,6 @@
 
 namespace tapeformer {
 
-namespace cuda {
-class ProductTuningScope;
-}
-
 struct RunChoice {
   std::string path;  // a run directory, its checkpoints folder, or a checkpoint folder
   // Checkpoint of a run directory: "latest", "best", "step-…" or the number of a step.
@@ -28,9 +24,6 @@ struct RunChoice {
 };
 
 struct LoadedTask {
-  // While the ProductTuningScope exists, matrix products use the fastest measured algorithms. The pointer is
-  // null if algorithms are not measured.
-  std::shared_ptr<cuda::ProductTuningScope> product_tuning_scope;
   std::unique_ptr<Task> task;
   std::filesystem::path checkpoint_folder;
   int64_t step = 0;  // training step of the checkpoint
