@@ -3,11 +3,7 @@
 #include "ops/cpu/lsh_heads.h"
 #include "ops/kernels/online_softmax.h"
 
-namespace tapeformer {
-
-LshStageTimes* lsh_stage_times = nullptr;
-
-namespace cpu {
+namespace tapeformer::cpu {
 namespace {
 
 template <class T>
@@ -29,7 +25,6 @@ template <class T>
 class LshForward : public LshWindow<T> {
   using Base = LshWindow<T>;
   using Base::capacity_;
-  using Base::clock_;
   using Base::current_;
   using Base::dropout_;
   using Base::kQueriesPerBlock;
@@ -60,7 +55,6 @@ class LshForward : public LshWindow<T> {
         order, round, begin, end,
         [&](Half& half, int64_t half_round, int64_t chunk) { load_chunk(half, half_round, chunk); },
         [&](int64_t) {
-          clock_.lap(&LshStageTimes::gather);
           for (int64_t i = 0; i < current_->count; i += kQueriesPerBlock)
             block(i, std::min(kQueriesPerBlock, current_->count - i));
         });
@@ -90,7 +84,6 @@ class LshForward : public LshWindow<T> {
             current_->queries + (first + i) * shape_.dim, shape_.dim, range,
             [](const Half& half) { return half.key_panels; }, scores_ + i * score_stride_);
     }
-    clock_.lap(&LshStageTimes::products);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t tile = (first + i) / kTileRows * kTileRows;
       prefetch(first + i);
@@ -102,7 +95,6 @@ class LshForward : public LshWindow<T> {
     }
     for (int64_t i = count; i < round_up_to_tile_rows(count); ++i)
       std::fill_n(scores_ + i * score_stride_, score_stride_, T{0});
-    clock_.lap(&LshStageTimes::softmax);
     std::fill_n(result_, round_up_to_tile_rows(count) * this->padded_value_dim(), T{0});
     for (int64_t i = 0; i < count; i += kTileRows) {
       const Range range = this->find_column_range(first + i, first + i + kTileRows);
@@ -111,13 +103,11 @@ class LshForward : public LshWindow<T> {
             scores_ + i * score_stride_, range, this->padded_value_dim(), capacity_,
             [this](const Half& half) { return columns_of(half); }, result_ + i * this->padded_value_dim());
     }
-    clock_.lap(&LshStageTimes::products);
     for (int64_t i = 0; i < count; ++i)
       if (shape_.average_rounds)
         add_mean(current_->key_positions[first + i], i);
       else
         merge(current_->key_positions[first + i], i);
-    clock_.lap(&LshStageTimes::scatter);
   }
 
   // Prefetches the memory for the result of query i, and the inputs of query i of the next chunk.
@@ -259,5 +249,4 @@ template struct LshForwardKernels<float>;
 template struct LshForwardKernels<double>;
 template struct LshForwardKernels<BFloat16>;
 
-}  // namespace cpu
-}  // namespace tapeformer
+}  // namespace tapeformer::cpu

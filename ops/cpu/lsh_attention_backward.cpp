@@ -29,7 +29,6 @@ template <class T>
 class LshBackward : public LshWindow<T> {
   using Base = LshWindow<T>;
   using Base::capacity_;
-  using Base::clock_;
   using Base::current_;
   using Base::dropout_;
   using Base::kQueriesPerBlock;
@@ -73,14 +72,11 @@ class LshBackward : public LshWindow<T> {
         [&](Half& half, int64_t half_round, int64_t chunk) { load_chunk(half, half_round, chunk); },
         [&](int64_t chunk) {
           load_gradients();
-          clock_.lap(&LshStageTimes::gather);
           for (int64_t i = 0; i < current_->count; i += kQueriesPerBlock)
             block(i, std::min(kQueriesPerBlock, current_->count - i));
           finish(*previous_, chunk == begin ? look_back : nullptr);
-          clock_.lap(&LshStageTimes::scatter);
         });
     finish(*current_, nullptr);
-    clock_.lap(&LshStageTimes::scatter);
   }
 
   // Adds the look-back buffer of the segment that begins at chunk `begin` to gq and gv.
@@ -153,7 +149,6 @@ class LshBackward : public LshWindow<T> {
           [this](const Half& half) { return sums_of(half).value_panels; },
           score_gradients_ + i * score_stride_);
     }
-    clock_.lap(&LshStageTimes::products);
     for (int64_t row = 0; row < tiles * kTileRows; ++row) {
       if (row < count) prefetch(first + row);
       const Range range = row < count ? tile_ranges_[row / kTileRows] : Range{0, 0};
@@ -162,7 +157,6 @@ class LshBackward : public LshWindow<T> {
       else
         row_gradient<false>(first + row, row, range);
     }
-    clock_.lap(&LshStageTimes::softmax);
     for (int64_t t = 0; t < tiles; ++t)
       if (!tile_ranges_[t].is_empty())
         this->add_weighted_columns(
@@ -171,7 +165,6 @@ class LshBackward : public LshWindow<T> {
             sums_of(*current_).gq + (first + t * kTileRows) * this->padded_dim());
     add_for_keys(*previous_, 0, first, count);
     add_for_keys(*current_, capacity_, first, count);
-    clock_.lap(&LshStageTimes::products);
   }
 
   void prefetch(int64_t i) {
@@ -311,7 +304,6 @@ class LshBackward : public LshWindow<T> {
       compute_tile_product<Left::columns, true>(weights, score_stride_,
                                                 columns + m * padded_capacity_ + first * kWidth, depth,
                                                 result + m, columns_width);
-    this->multiply_adds_ += kTileRows * columns_width * depth;
   }
 
   // Adds the gradient sums of `half` to gq and gv, or overwrites gq and gv in round 0. If `look_back` is not

@@ -4,7 +4,6 @@
 #include "core/cpu/bfloat16.h"
 #include "core/threads/threads.h"
 #include "ops/cpu/arena.h"
-#include "ops/cpu/lsh_stages.h"
 #include "ops/cpu/tile_product.h"
 #include "ops/kernels/lsh_attention.h"
 
@@ -208,11 +207,8 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
   hash.take(count);
   const PerThreadMemory memory(count.used_bytes());
   auto run = [&](int64_t begin, int64_t end) {
-    StageClock clock;
-    clock.start();
     for (int64_t i = begin; i < end; ++i)
       hash.run(i / s.heads, i % s.heads, memory, buckets + i * s.rounds * s.length);
-    clock.lap(&LshStageTimes::hash);
   };
   const int64_t head_work = s.rounds * s.length * s.dim * (s.max_buckets.first + s.max_buckets.second) / 2;
   if (tasks >= get_thread_count())

@@ -34,10 +34,7 @@ void for_each_lsh_head(const LshAttentionShape& s, Make&& make, const int32_t* b
     const Head rows(s, head_arena);
     for (int64_t task = begin; task < end; ++task) {
       const int64_t example = task / s.heads, head = task % s.heads;
-      StageClock clock;
-      clock.start();
       order.sort(s.valid_length(example), buckets + task * s.rounds * s.length);
-      clock.lap(&LshStageTimes::sort);
       f(example, head, order, rows, [&](auto&& g) {
         const int64_t segment_count = (order.chunk_count() + kChunksPerLshSegment - 1) / kChunksPerLshSegment;
         parallel_for(segment_count, kMinWorkPerThread / (kChunksPerLshSegment * chunk_work) + 1,

@@ -14,7 +14,6 @@
 #include "core/scratch.h"
 #include "ops/cpu/lsh_order.h"
 #include "ops/cpu/lsh_rows.h"
-#include "ops/cpu/lsh_stages.h"
 #include "ops/cpu/tile_product.h"
 
 namespace tapeformer::cpu {
@@ -205,7 +204,6 @@ class LshWindow {
   template <class Load, class Visit>
   void for_each_chunk_pair(const LshOrder& order, int64_t round, int64_t begin, int64_t end, Load&& load,
                            Visit&& visit) {
-    clock_.start();
     const LshOrder::Chunk first = order.find_previous_chunk(round, begin);
     if (first.exists)
       load(*current_, first.round, first.chunk);
@@ -219,7 +217,6 @@ class LshWindow {
       next_count_ = next_positions_ ? order.slot_count(chunk + 1) : 0;
       visit(chunk);
     }
-    StageClock::count_multiply_adds(std::exchange(multiply_adds_, 0));
   }
 
   void prefetch_next_slot(int64_t i) const {
@@ -270,7 +267,6 @@ class LshWindow {
       const T* const right =
           j < capacity_ ? panels(*previous_) + j * depth : panels(*current_) + (j - capacity_) * depth;
       compute_tile_product<Left::rows, false>(left, depth, right, depth, scores + j, score_stride_);
-      multiply_adds_ += kTileRows * kWidth * depth;
     }
   }
   // Adds the matrix product of `weights` and x to `result` (kTileRows, columns_width). Column j of `weights`
@@ -287,7 +283,6 @@ class LshWindow {
         compute_tile_product<Left::rows, true>(weights + offset + begin, score_stride_,
                                                packed + m * panel_rows + begin * kWidth, end - begin,
                                                result + m, columns_width);
-      multiply_adds_ += kTileRows * columns_width * (end - begin);
     };
     add(columns(*previous_), 0, range.begin, std::min(range.end, capacity_));
     add(columns(*current_), capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
@@ -351,8 +346,6 @@ class LshWindow {
   Int *query_codes_ = nullptr, *look_back_codes_ = nullptr, *look_back_rounds_ = nullptr;
   const int32_t* next_positions_ = nullptr;  // positions of the next chunk
   int64_t next_count_ = 0;
-  int64_t multiply_adds_ = 0;
-  StageClock clock_;
 };
 
 }  // namespace tapeformer::cpu
