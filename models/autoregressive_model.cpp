@@ -59,17 +59,20 @@ std::vector<OptionProblem> find_option_problems(const AutoregressiveModelOptions
   if (options.position_kind == PositionKind::axial)
     for (const OptionProblem& problem : find_option_problems(options.axial_shape, width, options.max_length))
       problems.push_back(problem);
+  if (options.position_count > 0 && options.position_count < options.max_length)
+    problems.push_back({"position_count", concat_text("expected at least the length of the sequences, ",
+                                                      options.max_length, ", got ", options.position_count)});
   if (!options.concatenates_positions()) {
     if (options.value_embedding_dim != 0)
       problems.push_back({"value_dim", concat_text("only sinusoidal and grid positions share the width with "
                                                    "value embeddings: expected 0, got ",
                                                    options.value_embedding_dim)});
   } else if (options.value_embedding_width() >= width) {
-    problems.push_back({"value_dim", concat_text("expected less than the width (heads x head_dim = ", width,
-                                                 "), got ", options.value_embedding_width())});
+    problems.push_back({"value_dim", concat_text("expected less than the width, ", width, ", got ",
+                                                 options.value_embedding_width())});
   } else if (options.value_embedding_width() <= 0) {
-    problems.push_back({"value_dim", concat_text("the width (heads x head_dim = ", width,
-                                                 ") is too small for values and positions")});
+    problems.push_back(
+        {"value_dim", concat_text("the width, ", width, ", is too small for values and positions")});
   }
   if (const int64_t memory = compute_max_input_memory_span(options.encoder.attention);
       memory > 0 && (options.position_kind != PositionKind::none || options.encoder.rotary))
@@ -79,9 +82,10 @@ std::vector<OptionProblem> find_option_problems(const AutoregressiveModelOptions
                                   "memory of 0")});
   if (options.tied_embeddings && options.value_embedding_width() != options.encoder.output_width())
     problems.push_back(
-        {"tied_embeddings", concat_text("embeddings have ", options.value_embedding_width(),
-                                        " features and the predictor ", options.encoder.output_width(),
-                                        ": use axial, rotary or no positions and no reversible layers")});
+        {"tied_embeddings",
+         concat_text("embeddings have ", options.value_embedding_width(), " features and the predictor ",
+                     options.encoder.output_width(),
+                     ": use axial, learned, rotary or no positions and no reversible layers")});
   return problems;
 }
 
@@ -93,11 +97,17 @@ AutoregressiveModel::AutoregressiveModel(const AutoregressiveModelOptions& optio
                           : nullptr),
       encoder(with_max_length(options.encoder, options.max_length)),
       predictor(options.encoder.output_width(), options.output_width(),
-                {.owns_weight = !options.tied_embeddings}),
+                {.owns_weight = !options.tied_embeddings, .has_bias = options.predictor_bias}),
       position_features(make_positions(options)),
       options_(options) {
   add_child("value_embedding", value_embedding);
   if (axial_positions) add_child("positions", *axial_positions);
+  if (options.position_kind == PositionKind::learned)
+    add_parameter("position_embedding.weight", learned_positions,
+                  {std::max(options.position_count, options.max_length), options.encoder.width()},
+                  [](const Tensor& table, const RandomStream&) {
+                    table.copy_from(make_sinusoidal_position_features(table.size(0), table.size(1)));
+                  });
   add_child("", encoder);
   add_child("predictor", predictor);
   if (options.tied_embeddings) add_alias(predictor.weight, value_embedding.weight);
@@ -110,6 +120,7 @@ Tensor AutoregressiveModel::encode(const Tensor& inputs, const ForwardContext& c
   const Tensor values = value_embedding.forward(inputs);
   const Tensor x = [&] {
     if (axial_positions) return add(values, axial_positions->forward(inputs.size(1)));
+    if (learned_positions.defined()) return add(values, slice(learned_positions, 0, 0, inputs.size(1)));
     if (!options_.concatenates_positions()) return values;
     const Tensor features = slice(position_features, 0, 0, inputs.size(1));
     return concat({values, broadcast_to(features, {inputs.size(0), inputs.size(1), features.size(1)})}, -1);

@@ -27,7 +27,8 @@ enum class PositionKind {
   none,        // no features; EncoderOptions::rotary may rotate queries and keys
   sinusoidal,  // features of the index, concatenated with the value embedding
   grid,        // features of row, column and channel, concatenated with the value embedding
-  axial,       // learned, added to the value embedding
+  axial,       // learned, one table per axis, added to the value embedding
+  learned,     // learned, one table, added to the value embedding; sinusoidal at first
 };
 
 struct AutoregressiveModelOptions {
@@ -41,14 +42,16 @@ struct AutoregressiveModelOptions {
   // concatenates_positions() is false, value_embedding_dim must be 0.
   int64_t value_embedding_dim = 0;
   PositionKind position_kind = PositionKind::sinusoidal;
-  ImageLayout layout;      // size of the image, for grid positions
-  AxialShape axial_shape;  // shape of the position tables, for axial positions
+  ImageLayout layout;          // size of the image, for grid positions
+  AxialShape axial_shape;      // shape of the position tables, for axial positions
+  int64_t position_count = 0;  // rows of the table of learned positions; 0: max_length
   // Number of chunks into which the rows of the encoder output are divided for the predictor and the loss.
   int64_t loss_chunks = 1;
   // If true, the predictor and the value embedding share one weight, which is initialised from N(0, 1/width).
   // Tied embeddings require the categorical head, and value embeddings that are as wide as the output of the
   // encoder.
   bool tied_embeddings = false;
+  bool predictor_bias = true;
   // Options of the cross entropy of the categorical head in training. Evaluation uses the default options.
   CrossEntropyOptions training_loss_options = {};
 
@@ -102,6 +105,7 @@ class AutoregressiveModel final : public Module {
   std::unique_ptr<AxialPositions> axial_positions;  // null unless PositionKind::axial
   Encoder encoder;
   Linear predictor;
+  Tensor learned_positions;  // (position_count, width); undefined unless PositionKind::learned
   Tensor position_features;  // features (max_length, width - value_embedding_width), not trained
 
  private:

@@ -14,7 +14,9 @@ Decoder::Decoder(const AutoregressiveModel& model, int64_t batch, int64_t capaci
   output_ = Tensor::empty({batch, model.options().output_width()}, like.dtype(), like.device());
   if (model.axial_positions) {
     const NoGradScope no_grad;
-    axial_positions_ = model.axial_positions->forward(model.options().max_length);
+    added_positions_ = model.axial_positions->forward(model.options().max_length);
+  } else if (model.learned_positions.defined()) {
+    added_positions_ = detach(model.learned_positions);
   }
 }
 
@@ -24,11 +26,11 @@ void Decoder::reset() {
 }
 
 void Decoder::embed(const Tensor& tokens) {
-  // `row` does not affect the result if the model has neither position features nor axial positions. For such
+  // `row` does not affect the result if the model has neither position features nor added positions. For such
   // a model, `row` is 0, because `position_` can exceed the number of rows of model_.position_features.
-  const int64_t row = model_.position_features.size(1) == 0 && !axial_positions_.defined() ? 0 : position_;
+  const int64_t row = model_.position_features.size(1) == 0 && !added_positions_.defined() ? 0 : position_;
   embed_into(model_.value_embedding.weight, tokens, model_.position_features, row, encoder_.input(),
-             axial_positions_);
+             added_positions_);
 }
 
 const Tensor& Decoder::step(const Tensor& tokens) {

@@ -40,7 +40,7 @@ class Decoder {
   int64_t position_ = 0;
   RecurrentEncoder encoder_;
   DecodingLinear predictor_;
-  Tensor axial_positions_;  // axial positions (max_length, width); undefined unless PositionKind::axial
+  Tensor added_positions_;  // axial or learned positions (at least max_length, width), or undefined
   Tensor output_;           // (batch, outputs)
 };
 

@@ -18,17 +18,56 @@ using Problems = std::vector<OptionProblem>;
 
 constexpr double kMaxSize = 1 << 20;  // the product of three such numbers fits in int64_t
 
+OptionTable<NormOptions> make_norm_table() {
+  OptionTable<NormOptions> table(OptionUse::model);
+  using O = NormOptions;
+  table.add_choice("norm_kind", &O::kind, {{"layer", NormKind::layer}, {"rms", NormKind::rms}},
+                   "layer norms, or RMS norms without mean and bias");
+  table.add("norm_eps", &O::eps, "number that norms add to the variance or the mean square")
+      .require_range(1e-12, 1)
+      .fix_by_training();
+  table.add("norm_offset", &O::offset, "RMS norms multiply by 1 + weight").fix_by_training();
+  return table;
+}
+
+OptionTable<EncoderOptions> make_rotary_table() {
+  OptionTable<EncoderOptions> table(OptionUse::model);
+  using O = EncoderOptions;
+  table.add("rotary_base", &O::rotary_base, "base of the angles of rotary positions")
+      .require_range(1.001, 1e12)
+      .use_if({"positions", {"rotary"}})
+      .fix_by_training();
+  table
+      .add("rotary_share", &O::rotary_share, "share of the dimensions of a head that rotary positions rotate")
+      .require_range(1e-3, 1)
+      .use_if({"positions", {"rotary"}})
+      .fix_by_training();
+  return table;
+}
+
 // The options of all models. LSTMs use only layers and dropout.
 OptionTable<EncoderOptions> make_encoder_table() {
   OptionTable<EncoderOptions> table(OptionUse::model);
   using O = EncoderOptions;
   table.add("layers", &O::layers, "encoder layers").require_range(1, 10000);
   table.add("heads", &O::heads, "attention heads").require_range(1, 4096).fix_by_training();
-  table.add("head_dim", &O::head_dim, "dimensions of a head; the width is heads x head_dim")
-      .require_range(1, 4096)
+  table.add("head_dim", &O::head_dim, "dimensions of a head").require_range(1, 4096).fix_by_training();
+  table
+      .add("kv_heads", &O::kv_heads,
+           "heads of keys and values of self-attention, a divisor of heads; 0: as many as heads")
+      .require_range(0, 4096)
       .fix_by_training();
+  table.add("width", &O::model_width, "dimensions of the residual stream; 0: heads x head_dim")
+      .require_range(0, kMaxSize);
+  table.add("qk_norm", &O::qk_norm, "RMS norms of the queries and keys of each head, before rotations");
+  table.add("projection_biases", &O::projection_biases,
+            "biases of the projections of queries, keys, values and results");
+  table.add("out_bias", &O::out_bias, "bias of the projection of results").use_if({"projection_biases"});
   table.add("feedforward", &O::feedforward, "hidden dimensions of the feed-forward block")
       .require_range(1, kMaxSize);
+  table.add("gated_feedforward", &O::gated_feedforward,
+            "multiply the hidden units by a third linear layer of the input: SwiGLU, GEGLU");
+  table.add("feedforward_biases", &O::feedforward_biases, "biases of the feed-forward block");
   table.add("dropout", &O::dropout, "dropout of residual branches and feed-forward")
       .use_for(OptionUse::training)
       .require_fraction_below_one()
@@ -36,12 +75,19 @@ OptionTable<EncoderOptions> make_encoder_table() {
   table.add("attention_dropout", &O::attention_dropout, "dropout of attention weights")
       .use_for(OptionUse::training)
       .require_fraction_below_one();
+  table.add_choice("norm", &O::pre_norm, {{"post", false}, {"pre", true}}, "norm after or before each block")
+      .fix_by_training();
+  table.include(&O::norm, make_norm_table());
   table
-      .add_choice("norm", &O::pre_norm, {{"post", false}, {"pre", true}},
-                  "layer norm after or before each block")
+      .add("parallel_residual", &O::parallel_residual,
+           "attention and feed-forward read the same input and are added together; needs norm = \"pre\"")
       .fix_by_training();
   table
-      .add_choice("activation", &O::activation, {{"relu", Activation::relu}, {"gelu", Activation::gelu}},
+      .add_choice("activation", &O::activation,
+                  {{"relu", Activation::relu},
+                   {"gelu", Activation::gelu},
+                   {"gelu_tanh", Activation::gelu_tanh},
+                   {"silu", Activation::silu}},
                   "activation of the feed-forward block")
       .fix_by_training();
   table.add("recompute", &O::recompute, "recompute each layer in the backward pass to save memory")
@@ -79,6 +125,7 @@ void set_position_kind(AutoregressiveModelOptions& to, const std::string& name) 
   to.position_kind = name == "sinusoidal" ? PositionKind::sinusoidal
                      : name == "grid"     ? PositionKind::grid
                      : name == "axial"    ? PositionKind::axial
+                     : name == "learned"  ? PositionKind::learned
                                           : PositionKind::none;
 }
 
@@ -94,6 +141,12 @@ OptionTable<AutoregressiveModelOptions> make_table(const AutoregressiveModelOpti
   table.include(&O::encoder, make_encoder_table());
   table.add("mixtures", &O::mixtures, "logistics per predicted byte").require_range(1, 64);
   add_positions(table, &set_position_kind);
+  table.include(&O::encoder, make_rotary_table());
+  table
+      .add("position_count", &O::position_count,
+           "rows of the table of learned positions; 0: the longest sequence")
+      .require_range(0, kMaxSize)
+      .use_if({"positions", {"learned"}});
   table
       .add("value_dim", &O::value_embedding_dim,
            "dimensions of the value embedding; positions have the rest of the width; 0: half of the width")
@@ -111,8 +164,9 @@ OptionTable<AutoregressiveModelOptions> make_table(const AutoregressiveModelOpti
   table.include(&O::axial_shape, axial);
   add_loss_chunks(table, &O::loss_chunks);
   table.add("tied_embeddings", &O::tied_embeddings,
-            "the predictor uses the weight of the value embedding; needs positions \"axial\", \"rotary\" "
-            "or \"none\"");
+            "the predictor uses the weight of the value embedding; needs positions \"axial\", \"learned\", "
+            "\"rotary\" or \"none\"");
+  table.add("predictor_bias", &O::predictor_bias, "bias of the predictor");
   OptionTable<CrossEntropyOptions> loss;
   loss.add("label_smoothing", &CrossEntropyOptions::label_smoothing,
            "label smoothing: share of the uniform distribution in the training targets; translation: 0.1 by "
@@ -159,6 +213,7 @@ OptionTable<SpeechModelOptions> make_table(const SpeechModelOptions& /*defaults*
   add_positions<O>(table, [](O& to, const std::string& name) {
     to.use_sinusoidal_positions = name == "sinusoidal";
   }).use_if(transformer);
+  table.include(&O::encoder, make_rotary_table());
   table.add("hidden", &O::lstm_hidden, "cells of a layer in each direction")
       .require_range(1, kMaxSize)
       .use_if(lstm);
@@ -208,12 +263,9 @@ OptionTable<TranslationModelOptions> make_table(const TranslationModelOptions& /
                    : name == "learned"  ? AddedPositions::learned
                                         : AddedPositions::none;
   });
+  table.include(&O::encoder, make_rotary_table());
   table.add("shared_embeddings", &O::shared_embeddings,
             "one weight for the embeddings of both sides and the predictor");
-  OptionTable<EncoderOptions> projections(OptionUse::model);
-  projections.add("projection_biases", &EncoderOptions::projection_biases,
-                  "biases of the projections of queries, keys, values and results");
-  table.include(&O::encoder, projections);
   table
       .add("label_smoothing", &O::label_smoothing,
            "label smoothing: share of the uniform distribution in the training targets")
@@ -241,9 +293,9 @@ Problems find_option_problems(const SpeechModelOptions& options) {
 void check_positions(const OptionValues& values, const Names& refused, Problems& problems) {
   const auto& name = values.get<std::string>("positions");
   if (std::find(refused.begin(), refused.end(), name) == refused.end()) return;
-  problems.push_back(
-      {"positions", "\"" + name + "\" needs a model of type " +
-                        (name == "learned" ? "\"translation\"" : "\"image\" or \"sequence\"")});
+  problems.push_back({"positions", "\"" + name + "\" needs a model of type " +
+                                       (name == "learned" ? "\"image\", \"sequence\" or \"translation\""
+                                                          : "\"image\" or \"sequence\"")});
 }
 
 // Returns a kind with the options of `Options` except for those in `excluded`, and without some values of the
@@ -277,10 +329,9 @@ Registry<ModelKind>& model_registry() {
   static auto& kinds = *new Registry<ModelKind>(
       "model type",
       {make_model_kind<AutoregressiveModelOptions>("image", "mixture of logistics over bytes",
-                                                   {"tied_embeddings", "label_smoothing", "z_loss"},
-                                                   {"learned"}),
+                                                   {"tied_embeddings", "label_smoothing", "z_loss"}),
        make_model_kind<AutoregressiveModelOptions>("sequence", "categorical distribution over tokens",
-                                                   {"mixtures"}, {"learned"}),
+                                                   {"mixtures"}),
        make_model_kind<ClassifierOptions>("classification", "one class per sequence"),
        make_model_kind<SetTransformerOptions>("set", "a number or a mixture of Gaussians per set of vectors"),
        make_speech_model_kind(),

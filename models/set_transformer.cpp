@@ -67,6 +67,10 @@ Tensor log_likelihoods(const Tensor& x, const Tensor& outputs) {
 
 std::vector<OptionProblem> find_option_problems(const SetTransformerOptions& options) {
   std::vector<OptionProblem> problems = find_option_problems(options.encoder);
+  if (options.encoder.width() != options.encoder.attention_width())
+    problems.push_back(
+        {"width", concat_text("the pooling of a set needs the width heads x head_dim: expected 0 or ",
+                              options.encoder.attention_width(), ", got ", options.encoder.width())});
   if (options.encoder.reversible)
     problems.push_back({"reversible", "models of sets have no reversible layers, expected false"});
   if (const std::string text =
@@ -78,12 +82,11 @@ std::vector<OptionProblem> find_option_problems(const SetTransformerOptions& opt
 }
 
 AttentionPooling::AttentionPooling(const LearnedQueriesOptions& options)
-    : feedforward(options.heads * options.dim, options.feedforward, Activation::relu),
+    : feedforward(options.heads * options.dim, options.feedforward, {}),
       key_projection(options.heads * options.dim, options.heads * options.dim),
       value_projection(options.heads * options.dim, options.heads * options.dim),
       seeds(options) {
-  add_child("linear1", feedforward.linear1);
-  add_child("linear2", feedforward.linear2);
+  add_child("", feedforward);
   add_child("key_projection", key_projection);
   add_child("value_projection", value_projection);
   add_child("seeds", seeds);

@@ -280,7 +280,7 @@ void gated_linear_attention_backward_into(const Tensor& q, const Tensor& k, cons
 
 void gated_linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                                  const GatedTokenOptions& options, const Tensor& state, const Tensor& out) {
-  check_attention_step(kStep, q, k, v, out, true);
+  check_attention_step(kStep, q, k, v, out, {.bfloat16_result = true});
   check(q.dtype() != DType::bfloat16, kStep, "q, k and v must be float32 or float64, not bfloat16");
   GatedLinearAttentionShape shape{
       .batch = q.size(0), .length = 1, .heads = q.size(1), .dim = q.size(2), .value_dim = v.size(2)};

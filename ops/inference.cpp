@@ -7,7 +7,7 @@
 #include "ops/kernels/linear.h"
 #include "ops/kernels/linear_norm.h"
 #include "ops/kernels/norm.h"
-#include "ops/norm.h"
+#include "ops/rms_norm.h"
 
 namespace tapeformer {
 
@@ -53,8 +53,9 @@ void DecodingLinear::forward_into(const Tensor& x, Activation activation, const 
   const LinearShape shape{x.size(0), weight_.size(1), weight_.size(0)};
   check(x.size(1) == shape.in && out.shape() == Shape{shape.rows, shape.out}, "DecodingLinear", "input ",
         x.shape(), " and out ", out.shape(), " do not match weight ", weight_.shape());
-  check(activation != Activation::gelu || scratch.defined(), "DecodingLinear", "gelu needs scratch memory");
-  const Tensor preactivation = activation == Activation::gelu ? scratch : Tensor{};
+  const bool needs_scratch = needs_preactivation(activation);
+  check(!needs_scratch || scratch.defined(), "DecodingLinear", "the activation needs scratch memory");
+  const Tensor preactivation = needs_scratch ? scratch : Tensor{};
   if (cpu_product_) return cpu_product_(x, activation, preactivation, out);
   const RoundedWeights::Scope scope(rounded_weights_);
   dispatch_floating("DecodingLinear", x, [&]<class X>(auto backend) {
@@ -71,9 +72,10 @@ void DecodingLinear::forward_into(const Tensor& x, Activation activation, const 
 }
 
 bool DecodingLinear::try_fused_residual_norm(const Tensor& x, const Tensor& residual,
-                                             const Tensor& norm_weight, const Tensor& norm_bias,
-                                             const Tensor& out, const Tensor& rounded_out) const {
+                                             const DecodingNorm& norm, const Tensor& out,
+                                             const Tensor& rounded_out) const {
   if constexpr (kHasCuda) {
+    if (!norm.bias.defined()) return false;
     const BFloat16* const weight = rounded_weights_.find_copy(weight_);
     if (!weight || x.dtype() != DType::bfloat16 || out.dtype() != DType::float32) return false;
     const DeviceScope scope(x.device(), "DecodingLinear");
@@ -83,9 +85,9 @@ bool DecodingLinear::try_fused_residual_norm(const Tensor& x, const Tensor& resi
                                           .w = weight,
                                           .bias = bias_.data<float>(),
                                           .residual = residual.data<float>(),
-                                          .norm_weight = norm_weight.data<float>(),
-                                          .norm_bias = norm_bias.data<float>(),
-                                          .eps = kLayerNormEps,
+                                          .norm_weight = norm.weight.data<float>(),
+                                          .norm_bias = norm.bias.data<float>(),
+                                          .eps = norm.eps,
                                           .y = out.data<float>(),
                                           .rounded_y = get_data_or_null<BFloat16>(rounded_out)});
   }
@@ -93,28 +95,32 @@ bool DecodingLinear::try_fused_residual_norm(const Tensor& x, const Tensor& resi
 }
 
 void DecodingLinear::forward_residual_norm_into(const Tensor& x, const Tensor& residual,
-                                                const Tensor& norm_weight, const Tensor& norm_bias,
-                                                const Tensor& branch_result, const Tensor& out,
-                                                const Tensor& rounded_out) const {
+                                                const DecodingNorm& norm, const Tensor& branch_result,
+                                                const Tensor& out, const Tensor& rounded_out) const {
   check(x.size(1) == weight_.size(1) && out.shape() == Shape{x.size(0), weight_.size(0)} &&
             residual.shape() == out.shape() && branch_result.shape() == out.shape() &&
             (!rounded_out.defined() || rounded_out.shape() == out.shape()),
         "DecodingLinear", "input ", x.shape(), ", residual ", residual.shape(), " and out ", out.shape(),
         " do not match weight ", weight_.shape());
-  if (try_fused_residual_norm(x, residual, norm_weight, norm_bias, out, rounded_out)) return;
+  if (try_fused_residual_norm(x, residual, norm, out, rounded_out)) return;
   forward_into(x, Activation::none, branch_result);
-  layer_norm_into(residual, branch_result, norm_weight, norm_bias, out, rounded_out);
+  norm_into(residual, branch_result, norm, out, rounded_out);
 }
 
-void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
-                     const Tensor& out, const Tensor& rounded_out) {
+void norm_into(const Tensor& x, const Tensor& branch, const DecodingNorm& norm, const Tensor& out,
+               const Tensor& rounded_out) {
   check(x.shape() == out.shape() && (!rounded_out.defined() || rounded_out.shape() == out.shape()),
-        "layer_norm_into", "out ", out.shape(), " and `rounded_out` must have the shape of the input, ",
-        x.shape());
-  dispatch_float_or_double("layer_norm_into", x, [&]<class T>(auto backend) {
+        "norm_into", "out ", out.shape(), " and `rounded_out` must have the shape of the input, ", x.shape());
+  if (!norm.bias.defined()) {
+    if (branch.defined()) add_into(x, branch, out);
+    rms_norm_into(branch.defined() ? out : x, norm.weight, {.eps = norm.eps}, out);
+    if (rounded_out.defined()) rounded_out.copy_from(out);
+    return;
+  }
+  dispatch_float_or_double("norm_into", x, [&]<class T>(auto backend) {
     layer_norm_forward<T, T>(backend, x.size(0), x.size(1), x.data<T>(), get_data_or_null<T>(branch),
-                             DropoutMask{}, weight.data<T>(), bias.data<T>(), kLayerNormEps, out.data<T>(),
-                             nullptr, nullptr, get_data_or_null<BFloat16>(rounded_out));
+                             DropoutMask{}, norm.weight.data<T>(), norm.bias.data<T>(), norm.eps,
+                             out.data<T>(), nullptr, nullptr, get_data_or_null<BFloat16>(rounded_out));
   });
 }
 

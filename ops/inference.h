@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "ops/linear.h"
+#include "ops/norm.h"
 #include "ops/rounded_weights.h"
 
 namespace tapeformer {
@@ -17,6 +18,13 @@ namespace tapeformer {
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
                 const Tensor& out, const Tensor& added_rows = {});
 
+// The parameters of a norm in decoding: a layer norm, or an RMS norm if `bias` is undefined. `weight` and
+// `bias` are (dim,).
+struct DecodingNorm {
+  Tensor weight, bias = {};
+  double eps = kLayerNormEps;
+};
+
 // A linear layer for decoding, with the weight (out, in) and the bias (out,), which can be undefined. `rows`
 // is the maximum number of rows of an input. On the CPU, the object keeps a packed copy of the weight in the
 // dtype get_operand_dtype(weight) (ops/linear.h). On a CUDA device with the precision bfloat16
@@ -27,21 +35,20 @@ class DecodingLinear {
   DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows);
 
   // Computes out = activation(x weightᵀ + bias), where x is (rows, weight.size(1)) and `out` is (rows,
-  // weight.size(0)). If the activation is gelu, `scratch` must be a workspace with the shape and dtype of
-  // `out`. On a CUDA device, x can be bfloat16. In this case, `out` is bfloat16 or float32.
+  // weight.size(0)). If needs_preactivation(activation) is true, `scratch` must be a workspace with the shape
+  // and dtype of `out`. On a CUDA device, x can be bfloat16. In this case, `out` is bfloat16 or float32.
   void forward_into(const Tensor& x, Activation activation, const Tensor& out,
                     const Tensor& scratch = {}) const;
 
-  // Computes out = layer_norm(residual + x weightᵀ + bias), where the layer norm has the weight norm_weight
-  // and the bias norm_bias. `branch_result` is a workspace with the shape and dtype of out. If `rounded_out`
-  // is defined, the function also writes `out` in bfloat16 to `rounded_out`.
-  void forward_residual_norm_into(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
-                                  const Tensor& norm_bias, const Tensor& branch_result, const Tensor& out,
+  // Computes out = norm(residual + x weightᵀ + bias). `branch_result` is a workspace with the shape and dtype
+  // of out. If `rounded_out` is defined, the function also writes `out` in bfloat16 to `rounded_out`.
+  void forward_residual_norm_into(const Tensor& x, const Tensor& residual, const DecodingNorm& norm,
+                                  const Tensor& branch_result, const Tensor& out,
                                   const Tensor& rounded_out = {}) const;
 
  private:
-  bool try_fused_residual_norm(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
-                               const Tensor& norm_bias, const Tensor& out, const Tensor& rounded_out) const;
+  bool try_fused_residual_norm(const Tensor& x, const Tensor& residual, const DecodingNorm& norm,
+                               const Tensor& out, const Tensor& rounded_out) const;
 
   Tensor weight_, bias_;
   RoundedWeights rounded_weights_;
@@ -50,10 +57,10 @@ class DecodingLinear {
       cpu_product_;
 };
 
-// Computes out = layer_norm(x + branch), or out = layer_norm(x) if `branch` is undefined. If `rounded_out` is
-// defined, the function also writes the result in bfloat16 to `rounded_out`.
-void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
-                     const Tensor& out, const Tensor& rounded_out = {});
+// Computes out = norm(x + branch), or out = norm(x) if `branch` is undefined. `out` must not be x. If
+// `rounded_out` is defined, the function also writes the result in bfloat16 to `rounded_out`.
+void norm_into(const Tensor& x, const Tensor& branch, const DecodingNorm& norm, const Tensor& out,
+               const Tensor& rounded_out = {});
 
 // Compute out = a + b, out = a * b, out = sigmoid(x) and out = softplus(x) for contiguous tensors of equal
 // shapes and dtypes. `out` can be an input.

@@ -49,7 +49,7 @@ struct Product {
   LinearShape shape;
   Activation activation = Activation::none;
   DropoutMask dropout = {};
-  Tensor preactivation = {};  // input of gelu; undefined for other activations
+  Tensor preactivation = {};  // undefined if the activation does not need it
   Tensor y = {};              // result of relu; undefined for other activations
 };
 
@@ -83,7 +83,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
   const Tensor x = contiguous(input);
   const LinearShape shape = make_linear_shape(x, weight);
   const Tensor y = Tensor::empty(make_result_shape(x, shape), result_dtype.value_or(x.dtype()), x.device());
-  const bool keep_pre = activation == Activation::gelu;
+  const bool keep_pre = needs_preactivation(activation);
   const Tensor preactivation = keep_pre ? Tensor::empty_like(y) : Tensor{};
   dispatch_floating("linear", x, [&]<class X>(auto backend) {
     visit_result_type<X>(y.dtype(), [&]<class Y>() {

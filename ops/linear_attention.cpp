@@ -102,7 +102,7 @@ LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, i
 void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                            const LinearAttentionState& state, const Tensor& out,
                            const LinearAttentionOptions& options, const NumeratorFeatures& numerator) {
-  check_attention_step(kStep, q, k, v, out, true);
+  check_attention_step(kStep, q, k, v, out, {.bfloat16_result = true});
   check(options.normalized && options.feature_map != FeatureMap::identity, kStep,
         "results have denominators: expected normalized = true and another feature map than identity");
   check(numerator.q.defined() == numerator.k.defined(), kStep,

@@ -11,15 +11,27 @@ namespace {
 constexpr const char* kOp = "rotary";
 constexpr const char* kStep = "rotate_token_in_place";
 
+int64_t count_rotated_features(const Tensor& x, const RotaryOptions& options) {
+  return options.features > 0 ? options.features : x.size(-1);
+}
+
 void check_options(const char* op, const Tensor& x, const RotaryOptions& options) {
-  check(x.size(-1) % 2 == 0, op, "the last dimension of ", x.shape(), " must be even");
+  const int64_t rotated = count_rotated_features(x, options);
+  check(rotated % 2 == 0 && rotated <= x.size(-1), op, rotated, " rotated features of ", x.shape(),
+        " must be even and at most the last dimension");
   check(options.base > 1, op, "base must be greater than 1, not ", options.base);
   check(options.first_position >= 0, op, "first_position ", options.first_position, " must not be negative");
 }
 
 Tensor rotate(const Tensor& x, const RotaryOptions& options, bool inverse) {
-  const RotaryShape shape{x.size(0),    x.size(1), x.size(2), x.size(3), options.first_position,
-                          options.base, inverse};
+  const RotaryShape shape{.batch = x.size(0),
+                          .length = x.size(1),
+                          .heads = x.size(2),
+                          .dim = x.size(3),
+                          .rotated = count_rotated_features(x, options),
+                          .first_position = options.first_position,
+                          .base = options.base,
+                          .inverse = inverse};
   const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
   dispatch_floating(kOp, x, [&]<class T>(auto backend) {
     rotate_pairs(backend, shape, get_attention_rows<const T>(x), get_attention_rows<T>(out));
@@ -48,6 +60,7 @@ void rotate_token_in_place(const Tensor& x, const RotaryOptions& options) {
                           .length = 1,
                           .heads = x.size(1),
                           .dim = x.size(2),
+                          .rotated = count_rotated_features(x, options),
                           .first_position = options.first_position,
                           .base = options.base,
                           .inverse = false,

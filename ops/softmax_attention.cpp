@@ -2,6 +2,7 @@
 // are in ops/cpu/softmax_attention.cpp and ops/cuda/softmax_attention.cu.
 #include "ops/softmax_attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/dispatch.h"
@@ -23,6 +24,7 @@ double scale_or_default(double scale, int64_t dim) {
 SoftmaxAttentionShape make_shape(const Tensor& q, const Tensor& k, const Tensor& v,
                                  const SoftmaxAttentionOptions& options) {
   auto shape = make_attention_shape<SoftmaxAttentionShape>(q, k, v);
+  shape.head_group = q.size(2) / std::max<int64_t>(k.size(2), 1);
   shape.causal = options.causal;
   shape.pattern = options.pattern;
   shape.scale = scale_or_default(options.scale, q.size(3));
@@ -92,7 +94,7 @@ Tensor prepare_bias(const SoftmaxAttentionOptions& options, const Tensor& q, con
 // Throws ShapeError for invalid inputs and options.
 SoftmaxOperands prepare_operands(const Tensor& q, const Tensor& k, const Tensor& v,
                                  const SoftmaxAttentionOptions& options) {
-  check_attention_inputs(kOp, q, k, v);
+  check_attention_inputs(kOp, q, k, v, {.grouped_heads = true});
   check(options.dropout >= 0 && options.dropout < 1, kOp, "dropout must be in [0, 1), not ", options.dropout);
   check_pattern(options, q, k);
   SoftmaxOperands x{make_features_contiguous(q), make_features_contiguous(k),
@@ -136,9 +138,10 @@ Gradients run_softmax_backward(const SoftmaxOperands& x, const SoftmaxResult& re
 Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                          const SoftmaxAttentionOptions& options) {
   SoftmaxOperands x = prepare_operands(query, key, value, options);
-  if (const Tensor out = try_strided_attention(x.q, x.k, x.v, options, x.shape, softmax_attention);
-      out.defined())
-    return out;
+  if (x.shape.head_group == 1)
+    if (const Tensor out = try_strided_attention(x.q, x.k, x.v, options, x.shape, softmax_attention);
+        out.defined())
+      return out;
   std::vector<Tensor> inputs{x.q, x.k, x.v};
   if (x.bias.defined()) inputs.push_back(x.bias);
   for (Tensor* input : {&x.q, &x.k, &x.v, &x.bias})
@@ -194,12 +197,13 @@ double count_attended_pairs(const SoftmaxAttentionOptions& options, int64_t head
 
 void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, KeyValueCache& cache,
                             const Tensor& out, double scale) {
-  check_attention_step(kStep, q, k, v, out);
-  const int64_t batch = q.size(0), heads = q.size(1), dim = q.size(2), value_dim = v.size(2);
+  check_attention_step(kStep, q, k, v, out, {.grouped_heads = true});
+  const int64_t batch = q.size(0), heads = q.size(1), key_heads = k.size(1), dim = q.size(2),
+                value_dim = v.size(2);
   check(q.dtype() != DType::bfloat16, kStep, "q, k and v must be float32 or float64, not bfloat16");
   const int64_t capacity = cache.keys.rank() == 4 ? cache.keys.size(1) : 0;
-  check(cache.keys.shape() == Shape{batch, capacity, heads, dim} &&
-            cache.values.shape() == Shape{batch, capacity, heads, value_dim} &&
+  check(cache.keys.shape() == Shape{batch, capacity, key_heads, dim} &&
+            cache.values.shape() == Shape{batch, capacity, key_heads, value_dim} &&
             get_compute_dtype(cache.keys.dtype()) == q.dtype() &&
             cache.values.dtype() == cache.keys.dtype() && cache.keys.is_contiguous() &&
             cache.values.is_contiguous(),
@@ -215,6 +219,7 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
   shape.query_length = 1;
   shape.key_length = cache.length;
   shape.heads = heads;
+  shape.head_group = heads / key_heads;
   shape.dim = dim;
   shape.value_dim = value_dim;
   shape.scale = scale_or_default(scale, dim);

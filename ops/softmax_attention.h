@@ -9,10 +9,11 @@
 namespace tapeformer {
 
 // Returns softmax attention as a contiguous tensor with shape (batch, query_length, heads, value_dim). `q`
-// has shape (batch, query_length, heads, dim), `k` has shape (batch, key_length, heads, dim), and `v` has
-// shape (batch, key_length, heads, value_dim). The dtype of all tensors is float32, float64 or bfloat16. An
-// input is copied only if its last dimension is not contiguous. If all keys of a query are masked, the result
-// for the query is 0.
+// has shape (batch, query_length, heads, dim), `k` has shape (batch, key_length, key_heads, dim), and `v` has
+// shape (batch, key_length, key_heads, value_dim), where key_heads is `heads` or a divisor of it: head h of
+// the queries reads head h / (heads / key_heads) of the keys (Ainslie et al. 2023, "GQA"). The dtype of all
+// tensors is float32, float64 or bfloat16. An input is copied only if its last dimension is not contiguous.
+// If all keys of a query are masked, the result for the query is 0.
 //
 // The op computes an online softmax over blocks (Dao et al. 2022, "FlashAttention"), so the memory is linear
 // in the lengths. backward() recomputes the scores. Throws ShapeError for mismatched shapes and dtypes.
@@ -36,17 +37,17 @@ double count_attended_pairs(const SoftmaxAttentionOptions& options, int64_t head
 // pattern.max_causal_key_count(), the cache takes any number of tokens. The dtype is that of the tokens, or
 // bfloat16 for float32 tokens, whose keys and values are then rounded.
 struct KeyValueCache {
-  Tensor keys;    // (batch, capacity, heads, dim), contiguous
-  Tensor values;  // (batch, capacity, heads, value_dim), contiguous
+  Tensor keys;    // (batch, capacity, key_heads, dim), contiguous
+  Tensor values;  // (batch, capacity, key_heads, value_dim), contiguous
   int64_t length = 0;
   KeyPattern pattern = {};
   Tensor key_blocks = {};  // see SoftmaxAttentionOptions
 };
 
 // Processes one token of the causal form: appends k and v to the cache, then writes the attention of q to
-// `out`. q and k are (batch, heads, dim); v and out are (batch, heads, value_dim). The last dimensions are
-// contiguous. A scale of 0 means 1 / sqrt(dim). The call is not recorded and allocates no memory. Throws
-// ShapeError for mismatched shapes and for a full cache.
+// `out`. q is (batch, heads, dim), k is (batch, key_heads, dim), v is (batch, key_heads, value_dim), and out
+// is (batch, heads, value_dim). The last dimensions are contiguous. A scale of 0 means 1 / sqrt(dim). The
+// call is not recorded and allocates no memory. Throws ShapeError for mismatched shapes and for a full cache.
 void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, KeyValueCache& cache,
                             const Tensor& out, double scale = 0);
 

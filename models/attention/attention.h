@@ -12,6 +12,7 @@
 #include "core/options/options.h"
 #include "models/attention/state.h"
 #include "models/layers/segment_memory.h"
+#include "ops/rotary.h"
 #include "ops/short_conv.h"
 
 namespace tapeformer {
@@ -49,17 +50,22 @@ struct AttentionCapabilities {
   Capability unequal_lengths = false;  // non-causal attention with queries and keys of different lengths
   Capability recurrent = false;        // implements make_state() and step()
   // Supported features of training.
-  Capability weight_dropout = false;  // dropout of attention weights in training
-  Capability bfloat16 = false;        // bfloat16 inputs; if unsupported, models pass float32 inputs
-  Capability reversible = true;       // tolerates rounding errors of recomputed inputs in reversible layers
+  Capability weight_dropout = false;   // dropout of attention weights in training
+  Capability bfloat16 = false;         // bfloat16 inputs; if unsupported, models pass float32 inputs
+  Capability grouped_heads = true;     // fewer heads of keys and values than heads of queries
+  Capability normalized_heads = true;  // norms of queries and keys, which the encoder layer computes
+  Capability reversible = true;        // tolerates rounding errors of recomputed inputs in reversible layers
   // Properties of the kind.
   bool has_constant_size_state = false;  // the size of the recurrent state does not depend on the token count
   bool shares_query_key = false;         // queries are used as keys: models have no key projection
   bool has_random_evaluation = false;    // results of evaluation depend on ForwardContext::seed
   bool can_round_step_results = false;   // step() can write a bfloat16 result for float32 inputs
   bool reads_layer_input = false;        // implements forward_with_input()
-  bool approximates_softmax = true;      // evaluations may use another kind with this property instead
-  bool has_projection_biases = true;     // the projections of the layer have biases
+  // forward() and step() take keys and values with fewer heads than the queries. If false, the encoder layer
+  // repeats the heads.
+  bool reads_grouped_heads = false;
+  bool approximates_softmax = true;   // evaluations may use another kind with this property instead
+  bool has_projection_biases = true;  // the projections of the layer have biases
 };
 
 // The keys that each query can attend to.
@@ -79,9 +85,10 @@ struct KeyWindow;  // ops/kernels/key_window.h
 class Attention : public Module {
  public:
   // Returns the attention of q (batch, q_length, heads, dim) to k (batch, k_length, heads, dim) and v (batch,
-  // k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). If there is a segment
-  // memory, k and v begin with the keys and values of the memory. All inputs have the same dtype: float32,
-  // float64 or, if the kind supports it, bfloat16. The inputs can have arbitrary strides.
+  // k_length, heads, value_dim). k and v can have fewer heads if the kind has reads_grouped_heads. The result
+  // is (batch, q_length, heads, value_dim). If there is a segment memory, k and v begin with the keys and
+  // values of the memory. All inputs have the same dtype: float32, float64 or, if the kind supports it,
+  // bfloat16. The inputs can have arbitrary strides.
   //
   // `name` is the full name of the layer. Implementations use `name` as the prefix of the names of random
   // streams and of stored decisions. forward() stores decisions, such as LSH buckets, in context.decisions,
@@ -135,15 +142,19 @@ struct AttentionProjections {
 // Properties of a layer that AttentionKind::make takes as an argument.
 struct AttentionSetup {
   int64_t heads = 1, dim = 1;     // number of heads, and width of a query, of a key and of a value
+  int64_t width = 0;              // width of the inputs of the layer; 0: heads * dim
   int64_t max_length = 0;         // maximum number of tokens of a sequence; 0: unlimited
   double dropout = 0;             // probability of dropping an attention weight
   bool rotary = false;            // whether the model has rotary positions (ops/rotary.h)
+  RotaryOptions rotation = {};    // of the rotary positions
   bool causal = true;             // whether all masks are causal
   int64_t layer = 0, layers = 1;  // index of the layer, and number of layers
   // The attention layer of the first layer of the model with the same kind and options. Null for that first
   // layer. A layer can share the parameters of the first layer by calling Module::add_alias().
   const Attention* shared_parameter_source = nullptr;
   AttentionProjections projections = {};  // null pointers if there is no layer around the attention
+
+  int64_t input_width() const { return width > 0 ? width : heads * dim; }
 };
 
 // Sizes of one head of causal self-attention, the argument of AttentionKind::count_multiply_adds.

@@ -46,6 +46,7 @@ struct AttentionStateOptions {
   DType dtype;
   Device device;
   std::string name = {};        // full name of the layer, as in Attention::forward()
+  int64_t key_heads = heads;    // of stored keys and values, a divisor of `heads`
   DType operand_dtype = dtype;  // of stored keys and values: `dtype`, or bfloat16 if the tokens are float32
 };
 

@@ -26,7 +26,7 @@ class Encoder final : public Module {
   const EncoderOptions& options() const { return options_; }
 
   std::vector<std::unique_ptr<EncoderLayer>> layers;
-  LayerNorm norm;
+  Norm norm;
 
  private:
   EncoderOptions options_;

@@ -4,7 +4,7 @@
 #include "core/base/interruption.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
-#include "ops/rotary.h"
+#include "ops/split.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -18,9 +18,9 @@ void check_attention_result(const Tensor& attention_result, const Shape& expecte
         " ", name_of(attention_result.dtype()));
 }
 
-LinearOptions make_projection_options(const EncoderOptions& options, int64_t layer) {
+LinearOptions make_projection_options(const EncoderOptions& options, int64_t layer, bool is_out = false) {
   const AttentionLayerChoice& choice = find_layer_choice(options.attention, layer);
-  return {.has_bias = options.projection_biases &&
+  return {.has_bias = options.projection_biases && (options.out_bias || !is_out) &&
                       find_attention_kind(choice.kind).capabilities.has_projection_biases};
 }
 
@@ -28,11 +28,74 @@ LinearOptions make_projection_options(const EncoderOptions& options, int64_t lay
 EncoderOptions make_cross_options(EncoderOptions options) {
   options.attention = options.cross_attention;
   options.attention_dropout = options.cross_attention_dropout;
-  options.causal = options.rotary = false;
+  options.causal = options.rotary = options.qk_norm = false;
+  options.kv_heads = 0;
   return options;
 }
 
+std::unique_ptr<Norm> make_head_norm(const EncoderOptions& options, bool is_needed) {
+  if (!options.qk_norm || !is_needed) return nullptr;
+  return std::make_unique<Norm>(
+      options.head_dim,
+      NormOptions{.kind = NormKind::rms, .eps = options.norm.eps, .offset = options.norm.offset});
+}
+
+using Problems = std::vector<OptionProblem>;
+
+void check_rotary(const EncoderOptions& options, Problems& problems) {
+  if (!options.rotary) return;
+  const int64_t features = options.make_rotary_options().features;
+  if (options.rotary_share == 1 && options.head_dim % 2 != 0)
+    problems.push_back({"head_dim", concat_text("rotary positions rotate pairs of features: expected an even "
+                                                "number, got ",
+                                                options.head_dim)});
+  else if (options.rotary_share != 1 && (features < 2 || features % 2 != 0))
+    problems.push_back({"rotary_share", concat_text("expected a share of head_dim = ", options.head_dim,
+                                                    " that is an even number of features, got ", features)});
+}
+
+void check_heads(const EncoderOptions& options, Problems& problems) {
+  if (options.heads % options.key_heads() != 0)
+    problems.push_back({"kv_heads", concat_text("expected a divisor of heads = ", options.heads, ", got ",
+                                                options.key_heads())});
+  for (const AttentionLayerChoice& choice : options.attention) {
+    const AttentionKind& kind = find_attention_kind(choice.kind);
+    const UsedAttentionInputs inputs = kind.get_used_inputs(choice.options);
+    const Capability reads_keys =
+        inputs.use_queries && inputs.use_keys
+            ? Capability(true)
+            : make_unsupported(kind.capabilities.shares_query_key ? "queries are used as keys"
+                                                                  : "it does not read queries and keys");
+    const Capability& groups = reads_keys ? kind.capabilities.grouped_heads : reads_keys;
+    if (options.key_heads() != options.heads && !groups)
+      problems.push_back({"kv_heads", describe_unsupported(kind, "support for fewer heads of keys", groups)});
+    const Capability reads_queries =
+        inputs.use_queries ? Capability(true) : make_unsupported("it does not read queries");
+    const Capability& norms = reads_queries ? kind.capabilities.normalized_heads : reads_queries;
+    if (options.qk_norm && !norms)
+      problems.push_back(
+          {"qk_norm", describe_unsupported(kind, "support for norms of queries and keys", norms)});
+  }
+}
+
+void check_residual(const EncoderOptions& options, Problems& problems) {
+  if (options.norm.offset && options.norm.kind != NormKind::rms && !options.qk_norm)
+    problems.push_back({"norm_offset", "only RMS norms have an offset: expected false"});
+  if (options.parallel_residual && !options.pre_norm)
+    problems.push_back({"norm", "parallel branches require pre-norm: expected \"pre\""});
+  if (options.parallel_residual && options.reversible)
+    problems.push_back({"parallel_residual", "the branches of reversible layers alternate: expected false"});
+  if (options.parallel_residual && !options.cross_attention.empty())
+    problems.push_back(
+        {"parallel_residual", "layers with cross-attention have no such form: expected false"});
+}
+
 }  // namespace
+
+RotaryOptions EncoderOptions::make_rotary_options() const {
+  const auto features = static_cast<int64_t>(rotary_share * static_cast<double>(head_dim));
+  return {.base = rotary_base, .features = rotary_share < 1 ? features : 0};
+}
 
 std::span<const ResidualBranch> list_branches(bool has_cross_attention) {
   static constexpr ResidualBranch kBranches[] = {ResidualBranch::attention, ResidualBranch::cross_attention,
@@ -48,10 +111,9 @@ std::vector<OptionProblem> find_option_problems(const EncoderOptions& options) {
   if (kinds == 0 || kinds > options.layers)
     problems.push_back({"attention", concat_text("expected a kind, or a list of 1 to ", options.layers,
                                                  " kinds that repeats over the layers, got ", kinds)});
-  if (options.rotary && options.head_dim % 2 != 0)
-    problems.push_back({"head_dim", concat_text("rotary positions rotate pairs of features: expected an even "
-                                                "number, got ",
-                                                options.head_dim)});
+  check_rotary(options, problems);
+  check_heads(options, problems);
+  check_residual(options, problems);
   for (const AttentionLayerChoice& choice : options.cross_attention)
     if (const AttentionKind& kind = find_attention_kind(choice.kind); !kind.capabilities.unequal_lengths)
       problems.push_back({"cross_attention", describe_unsupported(kind, "form with keys of another sequence",
@@ -69,22 +131,30 @@ std::vector<OptionProblem> find_option_problems(const EncoderOptions& options) {
 
 MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t layer,
                                        const Attention* shared_parameter_source)
-    : query_projection(options.width(), options.width(), make_projection_options(options, layer)),
-      key_projection(options.width(), options.width(), make_projection_options(options, layer)),
-      value_projection(options.width(), options.width(), make_projection_options(options, layer)),
-      out_projection(options.width(), options.width(), make_projection_options(options, layer)),
+    : query_projection(options.width(), options.attention_width(), make_projection_options(options, layer)),
+      key_projection(options.width(), options.key_heads() * options.head_dim,
+                     make_projection_options(options, layer)),
+      value_projection(options.width(), options.key_heads() * options.head_dim,
+                       make_projection_options(options, layer)),
+      out_projection(options.attention_width(), options.width(),
+                     make_projection_options(options, layer, true)),
       heads_(options.heads),
-      head_dim_(options.head_dim) {
+      key_heads_(options.key_heads()),
+      head_dim_(options.head_dim),
+      rotary_options_(options.make_rotary_options()) {
   const AttentionLayerChoice& choice = find_layer_choice(options.attention, layer);
   const AttentionKind& kind = find_attention_kind(choice.kind);
   inputs_ = kind.get_used_inputs(choice.options);
   accepts_bfloat16_ = static_cast<bool>(kind.capabilities.bfloat16);
+  repeats_key_heads_ = key_heads_ != heads_ && !kind.capabilities.reads_grouped_heads;
   attention_ = make_attention(options.attention, layer,
                               {.heads = heads_,
                                .dim = head_dim_,
+                               .width = options.width(),
                                .max_length = options.max_length,
                                .dropout = options.attention_dropout,
                                .rotary = options.rotary,
+                               .rotation = rotary_options_,
                                .causal = options.causal,
                                .layer = layer,
                                .layers = options.layers,
@@ -105,13 +175,18 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
   }
   keep_adjacent(weights);
   if (!biases.empty()) keep_adjacent(biases);
+  query_norm = make_head_norm(options, inputs_.use_queries);
+  key_norm = make_head_norm(options, inputs_.use_keys);
+  if (query_norm) add_child("query_norm", *query_norm);
+  if (key_norm) add_child("key_norm", *key_norm);
   if (const ProjectionConv conv = kind.get_conv(choice.options); conv.is_active()) {
-    conv_ = std::make_unique<ShortConv>(
-        ShortConv::Options{.channels = static_cast<int64_t>(projections_.size()) * options.width(),
-                           .kernel = conv.kernel,
-                           .activation = conv.activation,
-                           .causal = options.causal,
-                           .starts_as_identity = conv.starts_as_identity});
+    int64_t channels = 0;
+    for (const Linear* projection : projections_) channels += projection->weight.size(0);
+    conv_ = std::make_unique<ShortConv>(ShortConv::Options{.channels = channels,
+                                                           .kernel = conv.kernel,
+                                                           .activation = conv.activation,
+                                                           .causal = options.causal,
+                                                           .starts_as_identity = conv.starts_as_identity});
     add_child("conv", *conv_);
   }
   add_child("out_projection", out_projection);
@@ -133,62 +208,66 @@ struct MultiHeadAttention::TapeExecutor {
   ProjectedHeads project(const Tensor& x) const {
     return a.project(x, source, mask, context, name, head_dtype);
   }
-  Tensor rotate(const Tensor& x) const { return a.rotates_ ? rotary_embedding(x) : x; }
+  Tensor normalize_queries(const Tensor& x) const { return a.query_norm ? a.query_norm->forward(x) : x; }
+  Tensor normalize_keys(const Tensor& x) const { return a.key_norm ? a.key_norm->forward(x) : x; }
+  Tensor rotate(const Tensor& x) const { return a.rotates_ ? rotary_embedding(x, a.rotary_options_) : x; }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
-    const Tensor attention_result = a.attention_->forward_with_input(source, q, k, v, mask, context, name);
-    check_attention_result(attention_result, {shape[0], shape[1], v.size(2), v.size(3)}, v.dtype(),
+    const int64_t copies = a.repeats_key_heads_ ? a.heads_ / a.key_heads_ : 1;
+    const Tensor attention_result = a.attention_->forward_with_input(
+        source, q, repeat_interleave(k, 2, copies), repeat_interleave(v, 2, copies), mask, context, name);
+    check_attention_result(attention_result, {shape[0], shape[1], a.heads_, v.size(3)}, v.dtype(),
                            name.c_str());
-    return reshape(attention_result, shape);
+    return reshape(attention_result, {shape[0], shape[1], a.heads_ * v.size(3)});
   }
   Tensor output(const Tensor& x) const {
     return a.out_projection.forward(convert_to_operand_dtype(x), Activation::none, {}, result_dtype);
   }
 };
 
-ProjectedHeads MultiHeadAttention::split_heads(const std::vector<Tensor>& parts) const {
+ProjectedHeads MultiHeadAttention::split_heads(const Tensor& projected, size_t first, size_t last) const {
+  const size_t key = inputs_.use_queries ? 1 : 0, value = projections_.size() - 1;
+  std::vector<int64_t> sizes;
+  for (size_t i = first; i < last; ++i) sizes.push_back(i < key ? heads_ : key_heads_);
+  Shape shape = projected.shape();
+  const int dim = shape.rank() - 1;
+  shape[dim] = projected.size(dim) / head_dim_;
+  if (heads_ == key_heads_) {
+    shape[dim] = static_cast<int64_t>(sizes.size());
+    shape.append(heads_);
+  }
+  shape.append(head_dim_);
+  const Tensor all = reshape(projected, shape);
+  const std::vector<Tensor> parts = heads_ == key_heads_ ? unbind(all, dim) : split(all, dim, sizes);
   ProjectedHeads heads;
-  size_t next = 0;
-  if (inputs_.use_queries) heads.query = parts[next++];
-  if (inputs_.use_keys) heads.key = parts[next++];
-  heads.value = parts[next];
+  for (size_t i = first; i < last; ++i)
+    (i < key ? heads.query : i < value ? heads.key : heads.value) = parts[i - first];
   return heads;
 }
 
 Tensor MultiHeadAttention::project_jointly(const Tensor& x, size_t first, size_t last, DType dtype) const {
-  std::vector<Tensor> weights, biases;
-  for (size_t i = first; i < last; ++i) {
-    weights.push_back(projections_[i]->weight);
-    if (projections_[i]->bias.defined()) biases.push_back(projections_[i]->bias);
-  }
-  const Tensor bias = biases.empty() ? Tensor{} : concat(biases, 0);
-  return linear(x, concat(weights, 0), bias, Activation::none, {}, dtype);
+  const auto [weight, bias] = join_layers({projections_.begin() + static_cast<std::ptrdiff_t>(first),
+                                           projections_.begin() + static_cast<std::ptrdiff_t>(last)});
+  return linear(x, weight, bias, Activation::none, {}, dtype);
 }
 
 ProjectedHeads MultiHeadAttention::project_source(const Tensor& source) const {
-  const auto parts = static_cast<int64_t>(projections_.size()) - 1;
   const Tensor y = project_jointly(convert_to_operand_dtype(source), 1, projections_.size(), source.dtype());
-  std::vector<Tensor> heads = {Tensor{}};
-  for (const Tensor& part : unbind(reshape(y, {source.size(0), source.size(1), parts, heads_, head_dim_}), 2))
-    heads.push_back(part);
-  return split_heads(heads);
+  return split_heads(y, 1, projections_.size());
 }
 
 ProjectedHeads MultiHeadAttention::project(const Tensor& x, const Tensor& source, const AttentionMask& mask,
                                            const ForwardContext& context, const std::string& name,
                                            DType dtype) const {
-  std::vector<Tensor> parts;
-  const auto add_parts = [&](size_t first, size_t last, const Tensor& input) {
+  const auto run = [&](size_t first, size_t last, const Tensor& input) {
     Tensor y = project_jointly(input, first, last, dtype);
     if (conv_)
       y = conv_->forward(y, mask.causal, mask.key_lengths, context.memory, get_conv_memory_name(name));
-    const auto count = static_cast<int64_t>(last - first);
-    for (const Tensor& part : unbind(reshape(y, {input.size(0), input.size(1), count, heads_, head_dim_}), 2))
-      parts.push_back(part);
+    return split_heads(y, first, last);
   };
-  const size_t separate = inputs_.use_queries && source.id() != x.id() ? 1 : 0;
-  if (separate > 0) add_parts(0, separate, x);
-  add_parts(separate, projections_.size(), source);
-  return split_heads(parts);
+  if (!inputs_.use_queries || source.id() == x.id()) return run(0, projections_.size(), source);
+  ProjectedHeads heads = run(1, projections_.size(), source);
+  heads.query = run(0, 1, x).query;
+  return heads;
 }
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& x_operand, const AttentionMask& mask,
@@ -208,9 +287,12 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& x_operand, con
 EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index,
                            const Attention* shared_parameter_source)
     : attention(options, layer_index, shared_parameter_source),
-      feedforward(options.width(), options.feedforward, options.activation),
-      norm1(options.width()),
-      norm2(options.width()),
+      feedforward(options.width(), options.feedforward,
+                  {.activation = options.activation,
+                   .gated = options.gated_feedforward,
+                   .has_biases = options.feedforward_biases}),
+      norm1(options.width(), options.norm),
+      norm2(options.width(), options.norm),
       form_(choose_residual_form(options)),
       dropout_(options.dropout),
       feedforward_chunks_(options.feedforward_chunks),
@@ -218,12 +300,11 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index,
   add_child("attention", attention);
   if (!options.cross_attention.empty()) {
     cross_attention = std::make_unique<MultiHeadAttention>(make_cross_options(options), layer_index);
-    cross_norm = std::make_unique<LayerNorm>(options.width());
+    cross_norm = std::make_unique<Norm>(options.width(), options.norm);
     add_child("cross_attention", *cross_attention);
     add_child("cross_norm", *cross_norm);
   }
-  add_child("linear1", feedforward.linear1);
-  add_child("linear2", feedforward.linear2);
+  add_child("", feedforward);
   add_child("norm1", norm1);
   add_child("norm2", norm2);
 }
@@ -261,6 +342,9 @@ struct EncoderLayer::TapeExecutor {
   Tensor sum(const Tensor& residual, const Tensor& branch_result) const {
     return add(residual, branch_result);
   }
+  Tensor sum_beside(const Tensor&, const Tensor& total, const Tensor& branch_result) const {
+    return add(total, branch_result);
+  }
   LayerNormResult normalize_sum(ResidualBranch branch, const Tensor& residual,
                                 const Tensor& branch_result) const {
     return layer.norm(branch).forward_with_operand(residual, branch_result,
@@ -297,11 +381,7 @@ Tensor EncoderLayer::TapeExecutor::chunked_feedforward(const Tensor& x, DType re
     block.run_backward(rows, mask_from(first), g);
   };
   const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
-  return reshape(
-      compute_in_chunks(forward, rows, chunks,
-                        {block.linear1.weight, block.linear1.bias, block.linear2.weight, block.linear2.bias},
-                        gradient),
-      x.shape());
+  return reshape(compute_in_chunks(forward, rows, chunks, block.leaves(), gradient), x.shape());
 }
 
 Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,

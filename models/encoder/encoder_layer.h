@@ -14,6 +14,7 @@
 #include "models/attention/pattern.h"
 #include "models/layers/layers.h"
 #include "models/layers/option_error.h"
+#include "ops/rotary.h"
 
 namespace tapeformer {
 
@@ -24,6 +25,8 @@ struct EncoderOptions {
   double attention_dropout = 0;  // dropout probability of attention weights
   bool causal = true;            // whether all masks are causal
   bool rotary = false;           // rotates queries and keys by their positions (ops/rotary.h)
+  double rotary_base = 10000;    // RotaryOptions::base
+  double rotary_share = 1;       // share of the features of a head that is rotated, in (0, 1]
   bool pre_norm = false;
   Activation activation = Activation::relu;
   bool recompute = false;  // backward recomputes each layer from its input (autograd/recompute.h)
@@ -37,11 +40,25 @@ struct EncoderOptions {
   AttentionPattern cross_attention = {};
   double cross_attention_dropout = 0;  // as attention_dropout
   bool projection_biases = true;  // whether the projections of attention have biases, if the kinds have them
+  bool out_bias = true;           // if false, the projection of the results of attention has no bias
+  bool feedforward_biases = true;
+  bool gated_feedforward = false;  // FeedForwardOptions::gated
+  NormOptions norm = {};           // of all norms of the encoder
+  bool qk_norm = false;            // RMS norms of the queries and the keys of each head, before the rotation
+  // Number of heads of keys and values of self-attention, a divisor of `heads`: head h of the queries reads
+  // head h / (heads / kv_heads) of the keys (Ainslie et al. 2023, "GQA"). 0: `heads`.
+  int64_t kv_heads = 0;
+  int64_t model_width = 0;  // width of the residual stream; 0: heads * head_dim
+  // The branches of a layer read the same input: x = x + attention(norm1(x)) + feedforward(norm2(x)).
+  bool parallel_residual = false;
   // The final norm of reversible layers reads the mean of the halves and not their concatenation.
   bool average_halves = false;
   std::string name = {};  // prefix of the names of layers, such as "decoder."
 
-  int64_t width() const { return heads * head_dim; }
+  int64_t attention_width() const { return heads * head_dim; }
+  int64_t width() const { return model_width > 0 ? model_width : attention_width(); }
+  int64_t key_heads() const { return kv_heads > 0 ? kv_heads : heads; }
+  RotaryOptions make_rotary_options() const;
   // Returns the width of the encoder's result. With reversible layers, the result is the concatenation of two
   // tensors with width() features each, unless average_halves is true.
   int64_t output_width() const { return reversible && !average_halves ? 2 * width() : width(); }
@@ -65,11 +82,13 @@ struct EncodedSource {
 enum class ResidualForm {
   post_norm,   // x = norm(x + dropout(branch(x))), "Attention is all you need" (Vaswani et al. 2017)
   pre_norm,    // x = x + dropout(branch(norm(x)))
+  parallel,    // x = x + sum of dropout(branch(norm(x))) over the branches; GPT-J, GPT-NeoX
   reversible,  // x1 = x1 + dropout(branch(norm(x2))), then x1 and x2 swap; "Reformer" (Kitaev et al. 2020)
 };
 
 inline ResidualForm choose_residual_form(const EncoderOptions& options) {
   if (options.reversible) return ResidualForm::reversible;
+  if (options.parallel_residual) return ResidualForm::parallel;
   return options.pre_norm ? ResidualForm::pre_norm : ResidualForm::post_norm;
 }
 
@@ -92,6 +111,12 @@ Tensor run_residual_branch(const Executor& executor, ResidualBranch branch, cons
 template <class Executor>
 void run_layer(ResidualForm form, std::span<const ResidualBranch> branches, const Executor& executor,
                HiddenStates& states) {
+  if (form == ResidualForm::parallel) {
+    const Tensor x = states.x1;
+    for (const ResidualBranch branch : branches)
+      states.x1 = executor.sum_beside(x, states.x1, run_residual_branch(executor, branch, x));
+    return;
+  }
   for (const ResidualBranch branch : branches) {
     if (form == ResidualForm::post_norm) {
       const Tensor branch_result = executor.run_branch(branch, states.x1, states.x1_operand);
@@ -120,8 +145,8 @@ template <class Executor>
 Tensor run_attention(const Executor& executor, const Tensor& x) {
   const ProjectedHeads heads = executor.project(x);
   const Tensor& v = heads.value;
-  const Tensor q = heads.query.defined() ? executor.rotate(heads.query) : v;
-  const Tensor k = heads.key.defined() ? executor.rotate(heads.key) : q;
+  const Tensor q = heads.query.defined() ? executor.rotate(executor.normalize_queries(heads.query)) : v;
+  const Tensor k = heads.key.defined() ? executor.rotate(executor.normalize_keys(heads.key)) : q;
   return executor.output(executor.attend(q, k, v));
 }
 
@@ -139,8 +164,8 @@ class MultiHeadAttention final : public Module {
                  const ForwardContext& context, const std::string& name, DType result_dtype,
                  const Tensor& source = {}) const;
 
-  // Returns the keys and values of an encoded source (sources, length, width), each (sources, length, heads,
-  // head_dim).
+  // Returns the keys and values of an encoded source (sources, length, width), each (sources, length,
+  // key_heads, head_dim).
   ProjectedHeads project_source(const Tensor& source) const;
 
   // Returns the name in the segment memory of the inputs that the convolution of the layer `name` keeps.
@@ -151,13 +176,20 @@ class MultiHeadAttention final : public Module {
   // Returns whether this layer rotates queries and keys by their positions. If the result is false, the model
   // has no rotary positions, or inner_attention() applies the rotary positions.
   bool rotates() const { return rotates_; }
+  const RotaryOptions& rotary_options() const { return rotary_options_; }
+  // Returns whether the layer must repeat the heads of keys and values for inner_attention().
+  bool repeats_key_heads() const { return repeats_key_heads_; }
+  int64_t heads() const { return heads_; }
+  int64_t key_heads() const { return key_heads_; }
   // Returns the projections of the inputs that the attention reads, in the order of queries, keys and values.
   // The weights of these projections are adjacent in memory, and so are the biases.
   const std::vector<Linear*>& projections() const { return projections_; }
-  // Returns `parts` as queries, keys and values. `parts` are the results of projections(), in the same order.
-  ProjectedHeads split_heads(const std::vector<Tensor>& parts) const;
+  // Splits the results of projections() [first, last) of some tokens, (…, width of the projections), in the
+  // order of queries, keys and values, to heads (…, heads, head_dim) or (…, key_heads, head_dim).
+  ProjectedHeads split_heads(const Tensor& projected, size_t first, size_t last) const;
 
   Linear query_projection, key_projection, value_projection, out_projection;
+  std::unique_ptr<Norm> query_norm, key_norm;  // null without qk_norm, or if the kind does not read the input
 
  private:
   struct TapeExecutor;
@@ -166,13 +198,14 @@ class MultiHeadAttention final : public Module {
   // projection is (batch, rows, heads, head_dim) with dtype `dtype`.
   ProjectedHeads project(const Tensor& x, const Tensor& source, const AttentionMask& mask,
                          const ForwardContext& context, const std::string& name, DType dtype) const;
-  // Returns projections [first, last) of x as one tensor, (batch, rows, (last - first) * width).
+  // Returns projections [first, last) of x as one tensor, (batch, rows, width of the projections).
   Tensor project_jointly(const Tensor& x, size_t first, size_t last, DType dtype) const;
 
-  int64_t heads_, head_dim_;
+  int64_t heads_, key_heads_, head_dim_;
   UsedAttentionInputs inputs_;
   std::vector<Linear*> projections_;
-  bool accepts_bfloat16_, rotates_;
+  bool accepts_bfloat16_, rotates_, repeats_key_heads_;
+  RotaryOptions rotary_options_;
   std::unique_ptr<Attention> attention_;
   std::unique_ptr<ShortConv> conv_;
 };
@@ -198,16 +231,16 @@ class EncoderLayer final : public Module {
 
   const std::string& name() const { return name_; }
   std::span<const ResidualBranch> branches() const { return list_branches(cross_attention != nullptr); }
-  const LayerNorm& norm(ResidualBranch branch) const {
+  const Norm& norm(ResidualBranch branch) const {
     if (branch == ResidualBranch::cross_attention) return *cross_norm;
     return branch == ResidualBranch::attention ? norm1 : norm2;
   }
 
   MultiHeadAttention attention;
   FeedForward feedforward;
-  LayerNorm norm1, norm2;                               // of self-attention and of the feed-forward block
+  Norm norm1, norm2;                                    // of self-attention and of the feed-forward block
   std::unique_ptr<MultiHeadAttention> cross_attention;  // null without cross-attention
-  std::unique_ptr<LayerNorm> cross_norm;
+  std::unique_ptr<Norm> cross_norm;
 
  private:
   struct TapeExecutor;

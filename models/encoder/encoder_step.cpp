@@ -1,7 +1,9 @@
 #include "models/encoder/encoder_step.h"
 
 #include "core/base/interruption.h"
+#include "ops/gated_activation.h"
 #include "ops/linear.h"
+#include "ops/rms_norm.h"
 #include "ops/rotary.h"
 #include "ops/view.h"
 
@@ -25,9 +27,13 @@ RecurrentEncoder::RecurrentEncoder(const RecurrentEncoder& other, int64_t batch,
     layers_.push_back({.weights = layer.weights,
                        .projections = layer.projections,
                        .out = layer.out,
-                       .linear1 = layer.linear1,
+                       .hidden = layer.hidden,
                        .linear2 = layer.linear2,
-                       .cross = {layer.cross.query, layer.cross.out, nullptr, {}},
+                       .norm1 = layer.norm1,
+                       .norm2 = layer.norm2,
+                       .query_norm = layer.query_norm,
+                       .key_norm = layer.key_norm,
+                       .cross = {layer.cross.query, layer.cross.out, layer.cross.norm, nullptr, {}},
                        .can_round_result = layer.can_round_result});
   allocate();
 }
@@ -39,13 +45,18 @@ void RecurrentEncoder::allocate() {
   AttentionStateOptions shape{batch_,    o.heads,      o.head_dim,   o.head_dim,
                               capacity_, like.dtype(), like.device()};
   shape.operand_dtype = get_operand_dtype(like);
-  const Tensor projections = buffer({3 * batch_ * o.width()});
+  final_norm_ = encoder_.norm.make_decoding_norm();
+  const Tensor projections = buffer({3 * batch_ * o.attention_width()});
   for (Layer& layer : layers_) {
     shape.name = layer.weights.name();
     bind(layer, shape, projections);
   }
-  for (Tensor* t : {&input_, &normalized_, &branch_result_, &attention_result_})
-    *t = buffer({batch_, o.width()});
+  for (Tensor* t : {&input_, &normalized_, &branch_result_}) *t = buffer({batch_, o.width()});
+  attention_result_ = buffer({batch_, o.attention_width()});
+  if (o.key_heads() != o.heads)
+    for (Tensor* t : {&repeated_heads_.key, &repeated_heads_.value})
+      *t = buffer({batch_, o.heads, o.head_dim});
+  if (o.parallel_residual) second_half_ = buffer({batch_, o.width()});
   result_ = buffer({batch_, o.output_width()});
   if (o.reversible) {
     second_half_ = buffer({batch_, o.width()});
@@ -58,11 +69,13 @@ void RecurrentEncoder::allocate() {
   }
   // On the CPU, DecodingLinear rounds its inputs, so bfloat16 copies of the inputs are not needed.
   const DType operand = like.device().is_cpu() ? like.dtype() : get_operand_dtype(like);
-  if (operand != like.dtype())
-    for (Tensor* t : {&branch_operand_, &attention_result_operand_})
-      *t = Tensor::empty({batch_, o.width()}, operand, like.device());
+  if (operand != like.dtype()) {
+    branch_operand_ = Tensor::empty({batch_, o.width()}, operand, like.device());
+    attention_result_operand_ = Tensor::empty({batch_, o.attention_width()}, operand, like.device());
+  }
   hidden_ = Tensor::empty({batch_, o.feedforward}, operand, like.device());
-  hidden_scratch_ = Tensor::empty_like(hidden_);
+  hidden_scratch_ =
+      Tensor::empty({batch_, (o.gated_feedforward ? 2 : 1) * o.feedforward}, operand, like.device());
 }
 
 RecurrentEncoder::Layer RecurrentEncoder::make_layer(const EncoderLayer& weights, int64_t index,
@@ -70,21 +83,25 @@ RecurrentEncoder::Layer RecurrentEncoder::make_layer(const EncoderLayer& weights
   const auto prepare = [&](const Linear& linear) {
     return DecodingLinear(linear.weight, linear.bias, batch);
   };
+  const auto prepare_joined = [&](const std::vector<const Linear*>& layers) {
+    const NoGradScope no_grad;
+    const auto [weight, bias] = join_layers(layers);
+    return DecodingLinear(weight, bias, batch);
+  };
   const MultiHeadAttention& a = weights.attention;
-  std::vector<Tensor> projections, biases;
-  for (const Linear* projection : a.projections()) {
-    projections.push_back(detach(projection->weight));
-    if (projection->bias.defined()) biases.push_back(detach(projection->bias));
-  }
   const AttentionLayerChoice& choice = find_layer_choice(encoder_.options().attention, index);
   Layer layer{.weights = weights,
-              .projections = DecodingLinear(concat(projections, 0),
-                                            biases.empty() ? Tensor{} : concat(biases, 0), batch),
+              .projections = prepare_joined({a.projections().begin(), a.projections().end()}),
               .out = prepare(a.out_projection),
-              .linear1 = prepare(weights.feedforward.linear1),
+              .hidden = prepare_joined(weights.feedforward.list_input_layers()),
               .linear2 = prepare(weights.feedforward.linear2),
+              .norm1 = weights.norm1.make_decoding_norm(),
+              .norm2 = weights.norm2.make_decoding_norm(),
               .can_round_result = find_attention_kind(choice.kind).capabilities.can_round_step_results};
+  if (a.query_norm) layer.query_norm = a.query_norm->make_decoding_norm();
+  if (a.key_norm) layer.key_norm = a.key_norm->make_decoding_norm();
   if (const MultiHeadAttention* const cross = weights.cross_attention.get()) {
+    layer.cross.norm = weights.cross_norm->make_decoding_norm();
     layer.cross.query = prepare(cross->query_projection);
     layer.cross.out = prepare(cross->out_projection);
   }
@@ -93,17 +110,19 @@ RecurrentEncoder::Layer RecurrentEncoder::make_layer(const EncoderLayer& weights
 
 void RecurrentEncoder::bind(Layer& layer, const AttentionStateOptions& shape, const Tensor& buffer) {
   const MultiHeadAttention& a = layer.weights.attention;
-  const auto count = static_cast<int64_t>(a.projections().size());
-  const Shape sizes{shape.batch, count, shape.heads, shape.dim};
-  const Tensor projected = buffer.view(sizes, sizes.contiguous_strides());
-  const int64_t width = shape.heads * shape.dim;
-  layer.projected = projected.view({shape.batch, count * width});
-  layer.heads = a.split_heads(unbind(projected, 1));
+  int64_t width = 0;
+  for (const Linear* projection : a.projections()) width += projection->weight.size(0);
+  layer.projected = buffer.view({shape.batch, width}, {width, 1});
+  layer.heads = a.split_heads(layer.projected, 0, a.projections().size());
   if (const ShortConv* const conv = a.conv())
     layer.conv_history = Tensor::zeros({shape.batch, conv->weight.size(1) - 1, conv->weight.size(0)},
                                        shape.dtype, shape.device);
-  layer.state = a.inner_attention().make_state(shape);
-  if (layer.weights.cross_attention) layer.cross.projected = buffer.view({shape.batch, width}, {width, 1});
+  AttentionStateOptions state_options = shape;
+  state_options.key_heads = a.repeats_key_heads() ? a.heads() : a.key_heads();
+  layer.state = a.inner_attention().make_state(state_options);
+  const int64_t query_width = shape.heads * shape.dim;
+  if (layer.weights.cross_attention)
+    layer.cross.projected = buffer.view({shape.batch, query_width}, {query_width, 1});
 }
 
 void RecurrentEncoder::read_source(const EncodedSource& source) {
@@ -170,9 +189,12 @@ struct RecurrentEncoder::TokenExecutor {
   const Layer& layer;
   bool post_norm;
 
+  const DecodingNorm& norm_of(ResidualBranch branch) const {
+    if (branch == ResidualBranch::cross_attention) return layer.cross.norm;
+    return branch == ResidualBranch::attention ? layer.norm1 : layer.norm2;
+  }
   LayerNormResult norm(ResidualBranch branch, const Tensor& x) const {
-    const LayerNorm& norm = layer.weights.norm(branch);
-    layer_norm_into(x, {}, norm.weight, norm.bias, step.normalized_, step.branch_operand_);
+    norm_into(x, {}, norm_of(branch), step.normalized_, step.branch_operand_);
     return {step.normalized_, step.branch_operand_};
   }
   static Tensor dropout(ResidualBranch, const Tensor& x) { return x; }
@@ -180,15 +202,21 @@ struct RecurrentEncoder::TokenExecutor {
     add_into(residual, branch_result, residual);
     return residual;
   }
-  // The branches alternate between two buffers, because layer_norm_into() does not work in place.
+  // Keeps x, the input of the layer, for the later branches.
+  Tensor sum_beside(const Tensor& x, const Tensor& total, const Tensor& branch_result) const {
+    const Tensor& other = x.id() == step.input_.id() ? step.second_half_ : step.input_;
+    const Tensor& out = total.id() == x.id() ? other : total;
+    add_into(total, branch_result, out);
+    return out;
+  }
+  // The branches alternate between two buffers, because norm_into() does not work in place.
   LayerNormResult normalize_sum(ResidualBranch branch, const Tensor& residual,
                                 const Tensor& branch_result) const {
-    const LayerNorm& norm = layer.weights.norm(branch);
     const Tensor& out = residual.id() == step.input_.id() ? step.normalized_ : step.input_;
     const DecodingLinear& last = branch == ResidualBranch::attention         ? layer.out
                                  : branch == ResidualBranch::cross_attention ? layer.cross.out
                                                                              : layer.linear2;
-    last.forward_residual_norm_into(branch_result, residual, norm.weight, norm.bias, step.branch_result_, out,
+    last.forward_residual_norm_into(branch_result, residual, norm_of(branch), step.branch_result_, out,
                                     step.branch_operand_);
     return {out, step.branch_operand_};
   }
@@ -199,7 +227,13 @@ struct RecurrentEncoder::TokenExecutor {
       return run_attention(*this, x);
     }
     if (branch == ResidualBranch::cross_attention) return attend_source(x);
-    layer.linear1.forward_into(x, layer.weights.feedforward.activation(), step.hidden_, step.hidden_scratch_);
+    const FeedForwardOptions& block = layer.weights.feedforward.options();
+    if (block.gated) {
+      layer.hidden.forward_into(x, Activation::none, step.hidden_scratch_);
+      gated_activation_into(step.hidden_scratch_, block.activation, step.hidden_);
+    } else {
+      layer.hidden.forward_into(x, block.activation, step.hidden_, step.hidden_scratch_);
+    }
     if (post_norm) return step.hidden_;
     layer.linear2.forward_into(step.hidden_, Activation::none, step.branch_result_);
     return step.branch_result_;
@@ -225,12 +259,31 @@ struct RecurrentEncoder::TokenExecutor {
     const bool rounded = step.attention_result_operand_.defined();
     const Tensor& out =
         rounded && layer.can_round_result ? step.attention_result_operand_ : step.attention_result_;
-    layer.weights.attention.inner_attention().step(q, k, v, *layer.state, out.view(v.shape()));
+    const MultiHeadAttention& a = layer.weights.attention;
+    const bool repeats = a.repeats_key_heads();
+    const Tensor keys = repeats ? repeat_heads(k, step.repeated_heads_.key) : k,
+                 values = repeats ? repeat_heads(v, step.repeated_heads_.value) : v;
+    a.inner_attention().step(q, keys, values, *layer.state, out.view({v.size(0), a.heads(), v.size(2)}));
     if (rounded && !layer.can_round_result) step.attention_result_operand_.copy_from(step.attention_result_);
     return rounded ? step.attention_result_operand_ : step.attention_result_;
   }
+  // Writes x (batch, key_heads, head_dim) to `out` (batch, heads, head_dim), with each head repeated.
+  static Tensor repeat_heads(const Tensor& x, const Tensor& out) {
+    const int64_t dim = x.size(2), count = out.size(1) / x.size(1), row = out.size(1) * dim;
+    for (int64_t i = 0; i < count; ++i) out.view(x.shape(), {row, count * dim, 1}, i * dim).copy_from(x);
+    return out;
+  }
+  static Tensor normalize(const Tensor& x, const DecodingNorm& norm) {
+    if (norm.weight.defined()) rms_norm_into(x, norm.weight, {.eps = norm.eps}, x);
+    return x;
+  }
+  Tensor normalize_queries(const Tensor& x) const { return normalize(x, layer.query_norm); }
+  Tensor normalize_keys(const Tensor& x) const { return normalize(x, layer.key_norm); }
   Tensor rotate(const Tensor& x) const {
-    if (layer.weights.attention.rotates()) rotate_token_in_place(x, {.first_position = step.position_});
+    if (!layer.weights.attention.rotates()) return x;
+    RotaryOptions options = layer.weights.attention.rotary_options();
+    options.first_position = step.position_;
+    rotate_token_in_place(x, options);
     return x;
   }
   Tensor output(const Tensor& attended) const {
@@ -269,7 +322,7 @@ const Tensor& RecurrentEncoder::step() {
     run_layer(form, layer.weights.branches(), TokenExecutor{*this, layer, form == ResidualForm::post_norm},
               states);
   ++position_;
-  layer_norm_into(join_halves(states), {}, encoder_.norm.weight, encoder_.norm.bias, result_);
+  norm_into(join_halves(states), {}, final_norm_, result_);
   return result_;
 }
 

@@ -50,18 +50,20 @@ class RecurrentEncoder {
   // Cross-attention of a layer. Undefined members if the layer has none.
   struct CrossAttention {
     DecodingLinear query, out;
+    DecodingNorm norm = {};
     std::unique_ptr<SourceState> source;
     Tensor projected;  // queries, (batch, width)
   };
   // The weights and the attention state of a layer. `projections` computes queries, keys and values in one
-  // matrix product.
+  // matrix product, and `hidden` computes the inputs of the hidden units of the feed-forward block.
   struct Layer {
     const EncoderLayer& weights;
-    DecodingLinear projections, out, linear1, linear2;
+    DecodingLinear projections, out, hidden, linear2;
+    DecodingNorm norm1, norm2, query_norm = {}, key_norm = {};
     CrossAttention cross = {};
-    Tensor projected = {};      // results of the projections, (batch, projections * width)
-    Tensor conv_history = {};   // (batch, kernel - 1, projections * width); undefined without a convolution
-    ProjectedHeads heads = {};  // views of `projected`, (batch, heads, head_dim)
+    Tensor projected = {};      // results of the projections, (batch, width of the projections)
+    Tensor conv_history = {};   // (batch, kernel - 1, …) of `projected`; undefined without a convolution
+    ProjectedHeads heads = {};  // views of `projected`, (batch, heads or key_heads, head_dim)
     std::unique_ptr<AttentionState> state = nullptr;
     bool can_round_result = false;  // whether the attention can write bfloat16 results for float32 inputs
   };
@@ -72,7 +74,8 @@ class RecurrentEncoder {
   // Makes the empty attention states and the buffers of the layers and of the encoder.
   void allocate();
   // Sets the views and the state of a layer. Layer::projected is a view of the start of `buffer`, which has
-  // 3 * batch * width elements. All layers can share the buffer, because the layers run one after another.
+  // 3 * batch * heads * head_dim elements. All layers can share the buffer, because the layers run one after
+  // another.
   static void bind(Layer& layer, const AttentionStateOptions& shape, const Tensor& buffer);
 
   const Encoder& encoder_;
@@ -81,15 +84,21 @@ class RecurrentEncoder {
   int64_t position_ = 0;                       // number of tokens since the last reset
   int64_t source_count_ = 0;                   // number of sequences of the source; 0: no source
   Tensor input_, normalized_, branch_result_;  // (batch, width)
-  Tensor second_half_;                         // reversible layers: second half of the state, (batch, width)
+  // (batch, width). Reversible layers: the second half of the state. Parallel branches: the sum of a layer,
+  // alternately with input_.
+  Tensor second_half_;
   Tensor concatenated_halves_;  // reversible layers: both halves of the state, (batch, 2 width)
   Tensor first_half_view_, second_half_view_;  // views of the halves of concatenated_halves_
   Tensor result_;                              // (batch, output_width)
-  Tensor attention_result_;                    // (batch, width)
-  // bfloat16 copies of the input of a branch and of the result of attention, (batch, width). The copies are
-  // defined only on CUDA devices with the precision bfloat16.
+  Tensor attention_result_;                    // (batch, heads * head_dim)
+  ProjectedHeads repeated_heads_;              // keys and values for kinds without reads_grouped_heads
+  // bfloat16 copies of the input of a branch and of the result of attention, which are defined only on CUDA
+  // devices with the precision bfloat16.
   Tensor branch_operand_, attention_result_operand_;
-  Tensor hidden_, hidden_scratch_;  // (batch, feedforward), in the dtype of the operands
+  // (batch, feedforward), in the dtype of the operands. In gated blocks, hidden_scratch_ is (batch, 2
+  // feedforward).
+  Tensor hidden_, hidden_scratch_;
+  DecodingNorm final_norm_;
 };
 
 }  // namespace tapeformer

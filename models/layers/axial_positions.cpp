@@ -66,9 +66,9 @@ std::vector<OptionProblem> find_option_problems(const AxialShape& axial, int64_t
   require(
       dims.size() == shape.size() && are_all_positive(dims), "axial_dims",
       concat_text("expected a number above 0 for each of ", shape.size(), " axes, got ", list_text(dims)));
-  require(axial.width() == width, "axial_dims",
-          concat_text("expected numbers that add up to the width (heads x head_dim = ", width,
-                      "), got a sum of ", axial.width()));
+  require(
+      axial.width() == width, "axial_dims",
+      concat_text("expected numbers that add up to the width, ", width, ", got a sum of ", axial.width()));
   if (!is_shape) return problems;
   const double positions = std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
   require(positions <= kMaxPositions, "axial_shape",

@@ -1,10 +1,13 @@
 #include "models/layers/layers.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "models/layers/segment_memory.h"
 #include "ops/elementwise.h"
+#include "ops/gated_activation.h"
 #include "ops/index.h"
+#include "ops/rms_norm.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -69,27 +72,80 @@ Tensor Embedding::forward(const Tensor& index) const {
   return embedding(weight, index);
 }
 
-LayerNorm::LayerNorm(int64_t dim) {
-  add_parameter("weight", weight, {dim}, make_constant_initializer(1));
-  add_parameter("bias", bias, {dim}, make_constant_initializer(0));
+Norm::Norm(int64_t dim, const NormOptions& options) : options_(options) {
+  add_parameter("weight", weight, {dim}, make_constant_initializer(options.offset ? 0 : 1));
+  if (options.kind == NormKind::layer) add_parameter("bias", bias, {dim}, make_constant_initializer(0));
 }
 
-Tensor LayerNorm::forward(const Tensor& x) const {
-  return layer_norm(x, weight, bias);
+Tensor Norm::get_factors() const {
+  return options_.offset ? add(weight, 1) : weight;
 }
-Tensor LayerNorm::forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const {
-  return residual_layer_norm(x, branch, weight, bias, dropout);
+
+Tensor Norm::forward(const Tensor& x) const {
+  if (options_.kind == NormKind::layer) return layer_norm(x, weight, bias, options_.eps);
+  return rms_norm(x, get_factors(), {.eps = options_.eps});
 }
-LayerNormResult LayerNorm::forward_with_operand(const Tensor& x) const {
-  return layer_norm_with_operand(x, weight, bias);
+Tensor Norm::forward(const Tensor& x, const Tensor& branch, const DropoutMask& mask) const {
+  if (options_.kind == NormKind::layer)
+    return residual_layer_norm(x, branch, weight, bias, mask, options_.eps);
+  return forward(add(x, dropout(cast(branch, x.dtype()), mask)));
 }
-LayerNormResult LayerNorm::forward_with_operand(const Tensor& x, const Tensor& branch,
-                                                const DropoutMask& dropout) const {
-  return residual_layer_norm_with_operand(x, branch, weight, bias, dropout);
+LayerNormResult Norm::forward_with_operand(const Tensor& x) const {
+  if (options_.kind == NormKind::layer) return layer_norm_with_operand(x, weight, bias, options_.eps);
+  const Tensor result = forward(x);
+  return {result, convert_to_operand_dtype(result)};
+}
+LayerNormResult Norm::forward_with_operand(const Tensor& x, const Tensor& branch,
+                                           const DropoutMask& mask) const {
+  if (options_.kind == NormKind::layer)
+    return residual_layer_norm_with_operand(x, branch, weight, bias, mask, options_.eps);
+  const Tensor result = forward(x, branch, mask);
+  return {result, convert_to_operand_dtype(result)};
+}
+
+DecodingNorm Norm::make_decoding_norm() const {
+  const NoGradScope no_grad;
+  return {get_factors(), bias, options_.eps};
+}
+
+JoinedLinear join_layers(const std::vector<const Linear*>& layers) {
+  const auto has_bias = [](const Linear* layer) { return layer->bias.defined(); };
+  const bool needs_biases = std::any_of(layers.begin(), layers.end(), has_bias);
+  std::vector<Tensor> weights, biases;
+  for (const Linear* layer : layers) {
+    const Tensor& w = layer->weight;
+    weights.push_back(w);
+    if (needs_biases)
+      biases.push_back(layer->bias.defined() ? layer->bias
+                                             : Tensor::zeros({w.size(0)}, w.dtype(), w.device()));
+  }
+  return {concat(weights, 0), needs_biases ? concat(biases, 0) : Tensor{}};
+}
+
+FeedForward::FeedForward(int64_t dim, int64_t hidden, const FeedForwardOptions& options)
+    : linear1(dim, hidden, {.has_bias = options.has_biases}),
+      linear2(hidden, dim, {.has_bias = options.has_biases}),
+      linear3(options.gated
+                  ? std::make_unique<Linear>(dim, hidden, LinearOptions{.has_bias = options.has_biases})
+                  : nullptr),
+      options_(options) {
+  add_child("linear1", linear1);
+  add_child("linear2", linear2);
+  if (!linear3) return;
+  add_child("linear3", *linear3);
+  keep_adjacent({&linear1.weight, &linear3->weight});
+  if (options.has_biases) keep_adjacent({&linear1.bias, &linear3->bias});
+}
+
+std::vector<const Linear*> FeedForward::list_input_layers() const {
+  return linear3 ? std::vector<const Linear*>{&linear1, linear3.get()} : std::vector<const Linear*>{&linear1};
 }
 
 Tensor FeedForward::compute_hidden(const Tensor& x, const DropoutMask& dropout) const {
-  return linear1.forward(convert_to_operand_dtype(x), activation_, dropout);
+  const Tensor operand = convert_to_operand_dtype(x);
+  if (!linear3) return linear1.forward(operand, options_.activation, dropout);
+  const auto [weight, bias] = join_layers(list_input_layers());
+  return gated_activation(linear(operand, weight, bias), options_.activation, dropout);
 }
 Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result_dtype) const {
   return linear2.forward(compute_hidden(x, hidden_dropout), Activation::none, {}, result_dtype);

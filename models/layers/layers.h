@@ -1,8 +1,12 @@
 // Basic layers, with PyTorch's parameter names and default initialisation.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "models/layers/module.h"
 #include "ops/conv1d.h"
+#include "ops/inference.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/short_conv.h"
@@ -82,39 +86,74 @@ class Embedding final : public Module {
   Tensor weight;
 };
 
-// Layer normalisation with eps 1e-5. The initial weight is 1, the initial bias 0.
-class LayerNorm final : public Module {
+enum class NormKind { layer, rms };
+
+struct NormOptions {
+  NormKind kind = NormKind::layer;
+  double eps = kLayerNormEps;  // added to the variance, or to the mean square
+  bool offset = false;         // an RMS norm multiplies by 1 + weight, and the initial weight is 0
+};
+
+// Layer normalisation (ops/norm.h) or RMS normalisation (ops/rms_norm.h) of rows (…, dim). The initial weight
+// is 1 or, with an offset, 0; the initial bias is 0. RMS norms have no bias. If `eps` is 0, the result of a
+// row of zeros is not finite.
+class Norm final : public Module {
  public:
-  explicit LayerNorm(int64_t dim);
+  explicit Norm(int64_t dim, const NormOptions& options = {});
+  // x is float32 or float64; for an RMS norm, x can also be bfloat16.
   Tensor forward(const Tensor& x) const;
-  // Computes forward(x + dropout(branch)) in one op.
+  // Computes forward(x + dropout(branch)); for a layer norm, in one op.
   Tensor forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
   // Returns the result of forward(), and the same result in the dtype of the operands of matrix products.
   LayerNormResult forward_with_operand(const Tensor& x) const;
   LayerNormResult forward_with_operand(const Tensor& x, const Tensor& branch,
                                        const DropoutMask& dropout) const;
+  // Returns the norm with the current parameters, for decoding.
+  DecodingNorm make_decoding_norm() const;
 
-  Tensor weight, bias;
+  Tensor weight, bias;  // (dim,); `bias` is undefined for an RMS norm
+
+ private:
+  Tensor get_factors() const;
+
+  NormOptions options_;
 };
 
-// The feed-forward block linear2(dropout(activation(linear1(x)))).
-class FeedForward {
+struct FeedForwardOptions {
+  Activation activation = Activation::relu;
+  bool gated = false;  // the hidden units are activation(linear1(x)) * linear3(x), as in SwiGLU
+  bool has_biases = true;
+};
+
+// The feed-forward block linear2(dropout(activation(linear1(x)))), or linear2(dropout(activation(linear1(x))
+// * linear3(x))) if it is gated (Shazeer 2020, "GLU Variants Improve Transformer").
+class FeedForward final : public Module {
  public:
-  FeedForward(int64_t dim, int64_t hidden, Activation activation)
-      : linear1(dim, hidden), linear2(hidden, dim), activation_(activation) {}
+  FeedForward(int64_t dim, int64_t hidden, const FeedForwardOptions& options);
   // Applies the block to x (…, dim). The result has dtype `result_dtype`.
   Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result_dtype) const;
   // Recomputes the hidden activations and runs the backward pass of forward(). `g` is the gradient of the
   // result.
   void run_backward(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const;
-  Activation activation() const { return activation_; }
+  const FeedForwardOptions& options() const { return options_; }
+  // Returns linear1 or, in a gated block, linear1 and linear3, whose weights and biases are adjacent in
+  // memory.
+  std::vector<const Linear*> list_input_layers() const;
 
   Linear linear1, linear2;
+  std::unique_ptr<Linear> linear3;  // null if the block is not gated
 
  private:
   Tensor compute_hidden(const Tensor& x, const DropoutMask& dropout) const;
 
-  Activation activation_;
+  FeedForwardOptions options_;
 };
+
+// Layers with one input, which are computed by one matrix product. The biases are undefined if no layer has
+// one. If only some layers have a bias, the others have the bias 0.
+struct JoinedLinear {
+  Tensor weight, bias;
+};
+JoinedLinear join_layers(const std::vector<const Linear*>& layers);
 
 }  // namespace tapeformer

@@ -30,10 +30,13 @@ Tensor compute_predictor_loss(const Linear& predictor, const PredictorRows& rows
     const Tensor chunk_targets = view_rows(rows.targets, first, last);
     const Tensor chunk_weights = rows.weights.defined() ? view_rows(rows.weights, first, last) : Tensor{};
     const double share = total > 0 ? count_unmasked_rows(chunk_targets, chunk_weights) / total : 0;
-    return mul(loss(linear(chunk, parameters[0], parameters[1]), chunk_targets, chunk_weights), share);
+    const Tensor bias = parameters.size() > 1 ? parameters[1] : Tensor{};
+    return mul(loss(linear(chunk, parameters[0], bias), chunk_targets, chunk_weights), share);
   };
   const auto multiply = [](const Tensor& x, const Tensor& factor) { return mul(x, factor); };
-  return sum_in_chunks(chunk_loss, rows.encoded, chunks, {predictor.weight, predictor.bias}, multiply);
+  std::vector<Tensor> parameters = {predictor.weight};
+  if (predictor.bias.defined()) parameters.push_back(predictor.bias);
+  return sum_in_chunks(chunk_loss, rows.encoded, chunks, parameters, multiply);
 }
 
 }  // namespace tapeformer

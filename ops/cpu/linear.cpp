@@ -62,7 +62,7 @@ struct Buffers {
         inputs(arena.allocate<O>(sizes.inputs)),
         bytes(arena.used_bytes()) {}
 
-  T* factors;  // one row of dropout multipliers, times the derivative of gelu in the backward pass
+  T* factors;  // one row of dropout multipliers, times the derivative of the activation in the backward pass
   // Result of the matrix product of a block of rows with the weight, before conversion to the result type.
   T* sums;
   O *operands, *inputs;  // gradients and inputs of a block, rounded to O
@@ -125,7 +125,7 @@ struct LinearGradient {
   // element of y is positive only if the input of relu was positive and dropout kept the element.
   bool draws() const { return dropout.is_active() && activation != Activation::relu; }
   // Returns whether the gradient is multiplied by a row of factors instead of one number.
-  bool has_factors() const { return draws() || activation == Activation::gelu; }
+  bool has_factors() const { return draws() || needs_preactivation(activation); }
   // Returns whether matrix products can read g without a copy.
   template <class O>
   bool direct() const {
@@ -145,11 +145,15 @@ struct LinearGradient {
   void compute_row(int64_t row, T* factors, T* gbias, O* out) const {
     const int64_t n = shape.out, at = row * n;
     if (draws()) compute_dropout_multipliers(dropout, at, n, factors);
-    if (activation == Activation::gelu) {
+    if (needs_preactivation(activation)) {
       if (!draws()) std::fill_n(factors, n, T{1});
+      visit_activation(activation, [&](auto constant) {
+        using Function = ActivationFunction<constant()>;
 #pragma omp simd
-      for (int64_t i = 0; i < n; ++i)
-        factors[i] *= Gelu::derivative<VectorMath>(convert_element<T>(preactivation[at + i]), T{0});
+        for (int64_t i = 0; i < n; ++i)
+          factors[i] *=
+              Function::template derivative<VectorMath>(convert_element<T>(preactivation[at + i]), T{0});
+      });
     }
     compute_gradient_row(g + at, has_factors() ? factors : nullptr, static_cast<T>(dropout.scale()),
                          activation == Activation::relu ? y + at : nullptr, gbias, out, n);

@@ -7,8 +7,7 @@
 #include "core/cpu/bfloat16.h"
 #include "core/cpu/vector_math.h"
 #include "core/threads/threads.h"
-#include "ops/kernels/elementwise_functions.h"
-#include "ops/kernels/linear.h"
+#include "ops/kernels/activation_functions.h"
 
 namespace tapeformer::cpu {
 
@@ -17,8 +16,9 @@ inline constexpr int64_t kMinMultiplicationsPerThread =
     1 << 17;  // minimum number of multiplications per thread
 
 // Adds the bias to the row y of n elements, applies the activation, and multiplies the row by the dropout
-// multipliers. If `bias` is null, no bias is added. If `multipliers` is null, no dropout is applied. For
-// gelu, writes the input of the activation to `preactivation`.
+// multipliers. If `bias` is null, no bias is added. If `multipliers` is null, no dropout is applied. If
+// needs_preactivation(activation) is true and `preactivation` is not null, writes the input of the
+// activation.
 template <class T, class Y>
 void apply_epilogue(T* y, const T* bias, Activation activation, Y* preactivation, const T* multipliers,
                     int64_t n) {
@@ -26,14 +26,12 @@ void apply_epilogue(T* y, const T* bias, Activation activation, Y* preactivation
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] += bias[i];
   }
-  if (activation == Activation::relu) {
+  if (needs_preactivation(activation) && preactivation) convert_elements(y, n, preactivation);
+  if (activation != Activation::none)
+    visit_activation(activation, [&](auto constant) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] = y[i] < 0 ? T{0} : y[i];  // propagates NaN
-  } else if (activation == Activation::gelu) {
-    convert_elements(y, n, preactivation);
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] = Gelu::value<VectorMath>(y[i]);
-  }
+      for (int64_t i = 0; i < n; ++i) y[i] = ActivationFunction<constant()>::template value<VectorMath>(y[i]);
+    });
   if (multipliers) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] *= multipliers[i];
@@ -45,7 +43,7 @@ void apply_epilogue(T* y, const T* bias, Activation activation, Y* preactivation
 template <class T, class Y>
 void apply_epilogue_into(T* y, const T* bias, Activation activation, Y* preactivation, const T* multipliers,
                          int64_t n, Y* target) {
-  if (activation == Activation::gelu || multipliers) {
+  if (needs_preactivation(activation) || multipliers) {
     apply_epilogue(y, bias, activation, preactivation, multipliers, n);
     return convert_elements(y, n, target);
   }

@@ -63,12 +63,12 @@ class QueryAttention {
     const T scale = static_cast<T>(shape_.scale);
     for (int64_t j = 0; j < count; ++j)
       for (int64_t h = 0; h < heads_; ++h)
-        scores_[h][j] =
-            scale * dot(q_.row(batch_, row_, first_ + h), k_.row(batch_, begin + j, first_ + h), shape_.dim);
+        scores_[h][j] = scale * dot(q_.row(batch_, row_, first_ + h),
+                                    k_.row(batch_, begin + j, shape_.key_head(first_ + h)), shape_.dim);
     for (int64_t h = 0; h < heads_; ++h) update_weights(h, count);
     for (int64_t j = 0; j < count; ++j)
       for (int64_t h = 0; h < heads_; ++h)
-        add_scaled(scores_[h][j], v_.row(batch_, begin + j, first_ + h), out_row(h));
+        add_scaled(scores_[h][j], v_.row(batch_, begin + j, shape_.key_head(first_ + h)), out_row(h));
   }
   void add_scaled(T factor, const Stored* x, T* y) const {
     visit_vectors<T>(

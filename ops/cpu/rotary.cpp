@@ -18,14 +18,14 @@ constexpr int64_t kBlock = 64;
 class Angles {
  public:
   explicit Angles(const RotaryShape& s)
-      : frequencies_(static_cast<size_t>(s.dim / 2)),
+      : frequencies_(static_cast<size_t>(s.rotated / 2)),
         step_cosines_(frequencies_),
         step_sines_(frequencies_),
         cosines_(frequencies_),
         sines_(frequencies_) {
     const double direction = s.inverse ? -1 : 1;
     for (size_t i = 0; i < frequencies_.size(); ++i) {
-      frequencies_[i] = direction * compute_rotary_frequency(s.base, static_cast<int64_t>(i), s.dim);
+      frequencies_[i] = direction * compute_rotary_frequency(s.base, static_cast<int64_t>(i), s.rotated);
       step_cosines_[i] = std::cos(frequencies_[i]);
       step_sines_[i] = std::sin(frequencies_[i]);
     }
@@ -53,16 +53,17 @@ class Angles {
   std::vector<double> frequencies_, step_cosines_, step_sines_, cosines_, sines_;
 };
 
-// Rotates the pairs (x[i], x[half + i]) of a row, where half = dim / 2. `cosines` and `sines` have `half`
-// elements.
+// Rotates the pairs (x[i], x[half + i]) of a row of `dim` elements, and copies the elements from 2 half on.
+// `cosines` and `sines` have `half` elements.
 template <class T, class C>
-void rotate_row(const T* x, int64_t half, const C* cosines, const C* sines, T* out) {
+void rotate_row(const T* x, int64_t half, int64_t dim, const C* cosines, const C* sines, T* out) {
 #pragma omp simd
   for (int64_t i = 0; i < half; ++i) {
     const C first = static_cast<C>(x[i]), second = static_cast<C>(x[half + i]);
     out[i] = T(first * cosines[i] - second * sines[i]);
     out[half + i] = T(second * cosines[i] + first * sines[i]);
   }
+  if (out != x) std::copy(x + 2 * half, x + dim, out + 2 * half);
 }
 
 }  // namespace
@@ -70,7 +71,7 @@ void rotate_row(const T* x, int64_t half, const C* cosines, const C* sines, T* o
 template <class T>
 void rotate_pairs(Backend, const RotaryShape& s, AttentionRows<const T> x, AttentionRows<T> out) {
   using C = Compute<T>;
-  const int64_t half = s.dim / 2, blocks = (s.length + kBlock - 1) / kBlock;
+  const int64_t half = s.rotated / 2, blocks = (s.length + kBlock - 1) / kBlock;
   const int64_t work = std::max<int64_t>(s.batch * kBlock * s.heads * s.dim, 1);
   parallel_for(blocks, std::max<int64_t>((1 << 15) / work, 1), [&](int64_t begin, int64_t end) {
     Angles angles(s);
@@ -80,7 +81,7 @@ void rotate_pairs(Backend, const RotaryShape& s, AttentionRows<const T> x, Atten
       angles.write_and_advance(cosines.data(), sines.data());
       for (int64_t b = 0; b < s.batch; ++b)
         for (int64_t h = 0; h < s.heads; ++h)
-          rotate_row(x.row(b, p, h), half, cosines.data(), sines.data(), out.row(b, p, h));
+          rotate_row(x.row(b, p, h), half, s.dim, cosines.data(), sines.data(), out.row(b, p, h));
     }
   });
 }

@@ -104,14 +104,20 @@ class SoftmaxAttentionHead {
     });
   }
 
-  void backward(AttentionRows<const T> bias, AttentionRows<const S> out, const T* log_sums,
-                AttentionRows<const S> g, const AttentionGradients<S>& gradients, AttentionRows<T> gbias) {
+  // The three steps of the backward pass of the heads that read one head of keys. The second is for each
+  // head.
+  void start_backward() {
     pack_panels(k_row(0), k_.length_stride, valid_keys_, shape_.dim, depth(), key_panels_);
     Products::pack_key_columns(k_row(0), k_.length_stride, valid_keys_, shape_.dim, scale(), key_capacity(),
                                key_columns_);
     pack_panels(v_row(0), v_.length_stride, valid_keys_, shape_.value_dim, value_depth(), value_panels_);
     std::fill_n(gk_, sum_rows() * padded_dim(), T{0});
     std::fill_n(gv_, sum_rows() * padded_value_dim(), T{0});
+  }
+
+  void add_gradients(AttentionRows<const T> bias, AttentionRows<const S> out, const T* log_sums,
+                     AttentionRows<const S> g, const AttentionGradients<S>& gradients,
+                     AttentionRows<T> gbias) {
     for_query_blocks([&] {
       load_gradients(out, log_sums, g);
       for_key_blocks([&] {
@@ -128,15 +134,19 @@ class SoftmaxAttentionHead {
         for (int64_t i = 0; i < queries_; ++i)
           write_scaled(gq_ + i * padded_dim(), shape_.dim, gradients.gq.row(batch_, query_ + i, head_));
     });
+  }
+
+  void store_key_gradients(const AttentionGradients<S>& gradients) {
+    const int64_t head = shape_.key_head(head_);
     for (int64_t j = 0; j < shape_.key_length; ++j) {
       T* const row = scores_;  // the scores are not needed after the loop over queries
       if (gradients.gk.data) {
         Products::read_key_sums(gk_, j, padded_dim(), shape_.dim, row);
-        write_scaled(row, shape_.dim, gradients.gk.row(batch_, j, head_));
+        write_scaled(row, shape_.dim, gradients.gk.row(batch_, j, head));
       }
       if (gradients.gv.data) {
         Products::read_key_sums(gv_, j, padded_value_dim(), shape_.value_dim, row);
-        convert_elements(row, shape_.value_dim, gradients.gv.row(batch_, j, head_));
+        convert_elements(row, shape_.value_dim, gradients.gv.row(batch_, j, head));
       }
     }
   }
@@ -148,8 +158,8 @@ class SoftmaxAttentionHead {
   int64_t depth() const { return Products::pad_depth(shape_.dim); }
   int64_t value_depth() const { return Products::pad_depth(shape_.value_dim); }
   int64_t key_capacity() const { return Products::pad_depth(valid_keys_); }
-  const S* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
-  const S* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
+  const S* k_row(int64_t j) const { return k_.row(batch_, j, shape_.key_head(head_)); }
+  const S* v_row(int64_t j) const { return v_.row(batch_, j, shape_.key_head(head_)); }
 
   // Returns the number of keys for which gk_ and gv_ have memory. The last tile of keys can be incomplete.
   int64_t sum_rows() const { return shape_.key_length + Products::kRows; }
@@ -420,23 +430,22 @@ class SoftmaxAttentionHead {
   T *gk_ = nullptr, *gv_ = nullptr;                   // sums of Products::add_for_keys()
 };
 
-// Calls f(head) for each attention head of each sequence, in parallel. The type of `head` is
-// SoftmaxAttentionHead<S, Products>.
+// Calls f(head, batch, first head) for groups of heads of each sequence, in parallel: groups of one head in
+// the forward pass, and of s.head_group heads in the backward pass. `head` is a SoftmaxAttentionHead<S,
+// Products>.
 template <class Products, class S, class F>
 void for_heads_with_products(const SoftmaxAttentionShape& s, AttentionRows<const S> q,
                              AttentionRows<const S> k, AttentionRows<const S> v, bool backward, const F& f) {
   using Head = SoftmaxAttentionHead<S, Products>;
+  const int64_t group = backward ? s.head_group : 1, groups = s.heads / group;
   for_each_task<typename Products::ProcessorState>(
-      s.batch * s.heads, s.query_length * s.key_length * (s.dim + s.value_dim),
+      s.batch * groups, group * s.query_length * s.key_length * (s.dim + s.value_dim),
       [&] { return Head(s, q, k, v, backward); },
-      [&](Head& head, int64_t task) {
-        head.select(task / s.heads, task % s.heads);
-        f(head);
-      });
+      [&](Head& head, int64_t task) { f(head, task / groups, task % groups * group); });
 }
 
-// Calls f(head) for each attention head of each sequence, in parallel. If S is BFloat16, the class of matrix
-// products of `head` depends on uses_amx() and prefers_bfloat16_dot_products().
+// Calls for_heads_with_products(). If S is BFloat16, the class of matrix products of `head` depends on
+// uses_amx() and prefers_bfloat16_dot_products().
 template <class S, class F>
 void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
                AttentionRows<const S> v, bool backward, const F& f) {
@@ -458,7 +467,10 @@ void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, Attentio
   const AttentionRows<T> target = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim);
   if constexpr (!std::is_same_v<T, BFloat16>)
     if (is_for_query_attention<T>(s, bias)) return attend_with_few_queries(s, q, k, v, target, log_sums);
-  for_heads(s, q, k, v, false, [&](auto& head) { head.forward(bias, target, log_sums); });
+  for_heads(s, q, k, v, false, [&](auto& head, int64_t batch, int64_t index) {
+    head.select(batch, index);
+    head.forward(bias, target, log_sums);
+  });
 }
 
 template <class T>
@@ -468,8 +480,14 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
                                 const Compute<T>* log_sums, AttentionRows<const T> g,
                                 AttentionGradients<T> gradients, AttentionRows<Compute<T>> gbias) {
   const AttentionRows<const T> result = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim);
-  for_heads(s, q, k, v, true,
-            [&](auto& head) { head.backward(bias, result, log_sums, g, gradients, gbias); });
+  for_heads(s, q, k, v, true, [&](auto& head, int64_t batch, int64_t first) {
+    for (int64_t index = first; index < first + s.head_group; ++index) {
+      head.select(batch, index);
+      if (index == first) head.start_backward();
+      head.add_gradients(bias, result, log_sums, g, gradients, gbias);
+    }
+    head.store_key_gradients(gradients);
+  });
 }
 
 template <class T>

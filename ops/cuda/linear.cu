@@ -8,7 +8,7 @@
 #include "ops/cuda/column_sums.h"
 #include "ops/cuda/fused_gemm.h"
 #include "ops/cuda/warp_row.h"
-#include "ops/kernels/elementwise_functions.h"
+#include "ops/kernels/activation_functions.h"
 #include "ops/kernels/gemm.h"
 #include "ops/kernels/rounded_weights.h"
 
@@ -29,6 +29,9 @@ __device__ int64_t row_stride() {
   return int64_t{gridDim.y} * kRowsPerBlock;
 }
 
+template <Activation activation>
+inline constexpr bool kKeepsInput = needs_preactivation(activation);
+
 template <class Y>
 struct EpilogueArrays {
   int64_t rows, out;
@@ -37,9 +40,9 @@ struct EpilogueArrays {
   Y *preactivation, *y;
 };
 
-// Adds the bias to the product x wᵀ, applies the activation and dropout, and writes the result to `y`. For
-// gelu, epilogue_kernel reads the product from `preactivation` and replaces the product by x wᵀ + bias. For
-// other activations, epilogue_kernel reads the product from `y`.
+// Adds the bias to the product x wᵀ, applies the activation and dropout, and writes the result to `y`. If
+// needs_preactivation(activation) is true, epilogue_kernel reads the product from `preactivation` and
+// replaces the product by x wᵀ + bias. For other activations, epilogue_kernel reads the product from `y`.
 template <class Y, int V, Activation activation>
 __global__ void epilogue_kernel(EpilogueArrays<Y> f) {
   using T = Compute<Y>;
@@ -50,20 +53,15 @@ __global__ void epilogue_kernel(EpilogueArrays<Y> f) {
   for (int64_t row = first_row(); row < f.rows; row += row_stride()) {
     const int64_t index = row * f.out + column;
     T values[V], multipliers[V];
-    load_group<V>((activation == Activation::gelu ? f.preactivation : f.y) + index, values);
+    load_group<V>((kKeepsInput<activation> ? f.preactivation : f.y) + index, values);
 #pragma unroll
     for (int v = 0; v < V; ++v) values[v] += bias[v];
-    if constexpr (activation == Activation::gelu)
+    if constexpr (kKeepsInput<activation>)
       if (f.bias) store_group<V>(f.preactivation + index, values);
     f.dropout.template fill_multipliers<V>(index, multipliers);
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
-      if constexpr (activation == Activation::gelu)
-        values[v] = Gelu::value<DeviceMath>(values[v]);
-      else if constexpr (activation == Activation::relu)
-        values[v] = Relu::value<DeviceMath>(values[v]);
-      values[v] *= multipliers[v];
-    }
+    for (int v = 0; v < V; ++v)
+      values[v] = ActivationFunction<activation>::template value<DeviceMath>(values[v]) * multipliers[v];
     store_group<V>(f.y + index, values);
   }
 }
@@ -100,10 +98,11 @@ __global__ void backward_start_kernel(BackwardArrays<Y, Operand> s) {
 #pragma unroll
         for (int v = 0; v < V; ++v) values[v] *= other[v];
       }
-      if constexpr (activation == Activation::gelu) {
+      if constexpr (kKeepsInput<activation>) {
         load_group<V>(s.preactivation + index, other);
 #pragma unroll
-        for (int v = 0; v < V; ++v) values[v] *= Gelu::derivative<DeviceMath>(other[v], T{0});
+        for (int v = 0; v < V; ++v)
+          values[v] *= ActivationFunction<activation>::template derivative<DeviceMath>(other[v], T{0});
       }
       if (s.gz) store_group<V>(s.gz + index, values);
 #pragma unroll
@@ -175,12 +174,7 @@ class Operands {
 template <class T, class F>
 void with_group_and_activation(bool use_packs, Activation activation, F&& f) {
   const auto with_group = [&](auto group) {
-    if (activation == Activation::relu)
-      f(group, std::integral_constant<Activation, Activation::relu>{});
-    else if (activation == Activation::gelu)
-      f(group, std::integral_constant<Activation, Activation::gelu>{});
-    else
-      f(group, std::integral_constant<Activation, Activation::none>{});
+    visit_activation(activation, [&](auto constant) { f(group, constant); });
   };
   if constexpr (sizeof(T) == sizeof(float))  // double uses V = 1, because only tests use double
     if (use_packs) return with_group(std::integral_constant<int, Pack<T>::kSize>{});
@@ -305,10 +299,11 @@ void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute
                     const Compute<X>* bias, Activation activation, const DropoutMask& dropout,
                     Y* preactivation, Y* y) {
   with_operand_type<X>([&](auto tag) {
-    const bool gelu = activation == Activation::gelu;
+    const bool keeps_input = needs_preactivation(activation);
     if (compute_forward_product<decltype(tag)>(shape, x, w, bias, activation == Activation::relu,
-                                               gelu ? preactivation : y))
-      launch_epilogue<Y>(shape, nullptr, gelu ? activation : Activation::none, dropout, preactivation, y);
+                                               keeps_input ? preactivation : y))
+      launch_epilogue<Y>(shape, nullptr, keeps_input ? activation : Activation::none, dropout, preactivation,
+                         y);
     else
       launch_epilogue(shape, bias, activation, dropout, preactivation, y);
   });

@@ -318,6 +318,50 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
     store_tile(value_gradient, gv, head, begin, column, head.key_count, in.s.value_dim, T{1});
 }
 
+// Computes the sums of x (batch, length, heads, dim) over the heads that belong to one head of `out`, (batch,
+// length, heads / group, dim).
+template <class S>
+__global__ void sum_head_groups_kernel(const S* x, int64_t batch, int64_t length, int64_t heads,
+                                       int64_t group, int64_t dim, AttentionRows<S> out) {
+  using T = Compute<S>;
+  const int64_t key_heads = heads / group;
+  for (int64_t i = first_element(); i < batch * length * key_heads * dim; i += element_stride()) {
+    const int64_t d = i % dim, head = i / dim % key_heads, row = i / dim / key_heads;
+    T total = 0;
+    for (int64_t h = 0; h < group; ++h)
+      total += convert_element<T>(x[(row * heads + head * group + h) * dim + d]);
+    out.row(row / length, row % length, head)[d] = convert_element<S>(total);
+  }
+}
+
+// The target of the gradients of keys or values, with one head for each head of queries. If several heads of
+// queries read one head of keys, this is a buffer.
+template <class S>
+class KeyGradientTarget {
+ public:
+  KeyGradientTarget(const SoftmaxAttentionShape& s, int64_t dim, AttentionRows<S> gradient)
+      : shape_(s),
+        dim_(dim),
+        gradient_(gradient),
+        buffer_(gradient.data && s.head_group > 1 ? s.batch * s.key_length * s.heads * dim : 0) {}
+  AttentionRows<S> rows() {
+    if (!gradient_.data || shape_.head_group == 1) return gradient_;
+    return make_contiguous_rows(buffer_.data(), shape_.key_length, shape_.heads, dim_);
+  }
+  void finish() {
+    if (!gradient_.data || shape_.head_group == 1) return;
+    const int64_t elements = shape_.batch * shape_.key_length * shape_.heads / shape_.head_group * dim_;
+    launch(sum_head_groups_kernel<S>, make_elementwise_launch(elements), buffer_.data(), shape_.batch,
+           shape_.key_length, shape_.heads, shape_.head_group, dim_, gradient_);
+  }
+
+ private:
+  const SoftmaxAttentionShape& shape_;
+  int64_t dim_;
+  AttentionRows<S> gradient_;
+  Scratch<S> buffer_;
+};
+
 // Returns a launch configuration with `blocks_per_head` thread blocks along x for each head, and
 // `column_tiles` thread blocks along y.
 template <class Stream>
@@ -394,15 +438,18 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
              make_launch<Stream>(s, blocks_per_head, count_tiles(s.dim, Stream::kColumns)), in,
              blocks_per_head, gradients.gq);
     });
-  if (gradients.gk.data || gradients.gv.data)
-    with_stream_and_pattern(in, [&](auto stream, auto pattern) {
-      using Stream = typename decltype(stream)::type;
-      const int64_t blocks_per_head = count_tiles(s.key_length, kTileTokens),
-                    widest = std::max(s.dim, s.value_dim);
-      launch(key_gradient_kernel<Stream, decltype(pattern)>,
-             make_launch<Stream>(s, blocks_per_head, count_tiles(widest, Stream::kColumns)), in,
-             blocks_per_head, gradients.gk, gradients.gv);
-    });
+  if (!gradients.gk.data && !gradients.gv.data) return;
+  KeyGradientTarget<S> gk(s, s.dim, gradients.gk), gv(s, s.value_dim, gradients.gv);
+  with_stream_and_pattern(in, [&](auto stream, auto pattern) {
+    using Stream = typename decltype(stream)::type;
+    const int64_t blocks_per_head = count_tiles(s.key_length, kTileTokens),
+                  widest = std::max(s.dim, s.value_dim);
+    launch(key_gradient_kernel<Stream, decltype(pattern)>,
+           make_launch<Stream>(s, blocks_per_head, count_tiles(widest, Stream::kColumns)), in,
+           blocks_per_head, gk.rows(), gv.rows());
+  });
+  gk.finish();
+  gv.finish();
 }
 
 template <class T>

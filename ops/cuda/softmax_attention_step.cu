@@ -28,11 +28,17 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, At
   const T* const query = q.row(example, 0, head);
   const T scale = static_cast<T>(s.scale);
   const int64_t length = last_position.current_step() + 1, slot = (length - 1) % capacity;
-  for (int64_t d = thread; d < s.dim; d += kStepKeys)
-    k.row(example, slot, head)[d] = static_cast<Stored>(new_key.row(example, 0, head)[d]);
-  for (int64_t m = thread; m < s.value_dim; m += kStepKeys)
-    v.row(example, slot, head)[m] = static_cast<Stored>(new_value.row(example, 0, head)[m]);
-  __syncthreads();
+  const int64_t key_head = s.key_head(head);
+  const T *const last_key = new_key.row(example, 0, key_head), *const last_value =
+                                                                   new_value.row(example, 0, key_head);
+  // Several blocks can read one head of keys. The first one stores the token, and none reads it from the
+  // buffers.
+  if (head % s.head_group == 0) {
+    for (int64_t d = thread; d < s.dim; d += kStepKeys)
+      k.row(example, slot, key_head)[d] = static_cast<Stored>(last_key[d]);
+    for (int64_t m = thread; m < s.value_dim; m += kStepKeys)
+      v.row(example, slot, key_head)[m] = static_cast<Stored>(last_value[m]);
+  }
   if (group < groups)
     for (int64_t m = thread % columns; m < s.value_dim; m += columns)
       group_results[group * s.value_dim + m] = 0;
@@ -44,9 +50,11 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, At
     const int64_t begin = run.begin;
     count = run.end - begin < kStepKeys ? run.end - begin : kStepKeys;
     for (int64_t j = thread / kWarpSize; j < count; j += kStepKeys / kWarpSize) {
-      const Stored* const key = k.row(example, (begin + j) % capacity, head);
+      const Stored* const key = k.row(example, (begin + j) % capacity, key_head);
+      const bool is_last = begin + j == length - 1;
       T product = 0;
-      for (int64_t d = lane; d < s.dim; d += kWarpSize) product += query[d] * static_cast<T>(key[d]);
+      for (int64_t d = lane; d < s.dim; d += kWarpSize)
+        product += query[d] * static_cast<T>(is_last ? static_cast<Stored>(last_key[d]) : key[d]);
       product = warp_reduce<Plus>(product);
       if (lane == 0) weights[j] = scale * product;
     }
@@ -60,8 +68,12 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, At
     if (group < groups)
       for (int64_t m = thread % columns; m < s.value_dim; m += columns) {
         T result = update.rescale_factor * group_results[group * s.value_dim + m];
-        for (int64_t j = group; j < count; j += groups)
-          result += weights[j] * static_cast<T>(v.row(example, (begin + j) % capacity, head)[m]);
+        for (int64_t j = group; j < count; j += groups) {
+          const bool is_last = begin + j == length - 1;
+          result +=
+              weights[j] * static_cast<T>(is_last ? static_cast<Stored>(last_value[m])
+                                                  : v.row(example, (begin + j) % capacity, key_head)[m]);
+        }
         group_results[group * s.value_dim + m] = result;
       }
     __syncthreads();

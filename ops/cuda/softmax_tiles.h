@@ -80,8 +80,9 @@ struct SoftmaxAttentionHead {
         key_count(in.s.key_length),
         attended_pairs(load_attended_pairs<Pattern>(in, example, head)) {
     q = {in.q.row(example, 0, head), in.q.length_stride, query_count, in.s.dim};
-    k = {in.k.row(example, 0, head), in.k.length_stride, attended_pairs.valid_keys, in.s.dim};
-    v = {in.v.row(example, 0, head), in.v.length_stride, attended_pairs.valid_keys, in.s.value_dim};
+    k = {in.k.row(example, 0, in.s.key_head(head)), in.k.length_stride, attended_pairs.valid_keys, in.s.dim};
+    v = {in.v.row(example, 0, in.s.key_head(head)), in.v.length_stride, attended_pairs.valid_keys,
+         in.s.value_dim};
     if (in.g.data) g = {in.g.row(example, 0, head), in.g.length_stride, query_count, in.s.value_dim};
     for (StridedRows<S>* rows : {&q, &k, &v, &g}) rows->can_load_pack = rows->is_aligned_to_packs();
   }

@@ -13,21 +13,30 @@ void check_same_kind(const char* op, const Tensor& q, const Tensor& k, const Ten
         q.device().to_string(), ", ", k.device().to_string(), " and ", v.device().to_string());
 }
 
+// Returns whether the heads of k and v, in dimension `dim`, fit the heads of q.
+bool heads_fit(const Tensor& q, const Tensor& k, const Tensor& v, int dim, const AttentionInputRules& rules) {
+  const int64_t heads = q.size(dim), key_heads = k.size(dim);
+  const bool is_grouped = rules.grouped_heads && key_heads > 0 && heads % key_heads == 0;
+  return key_heads == v.size(dim) && (heads == key_heads || is_grouped);
+}
+
 }  // namespace
 
 bool last_dimension_is_contiguous(const Tensor& x) {
   return x.numel() == 0 || x.size(-1) == 1 || x.strides()[-1] == 1;
 }
 
-void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
+void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
+                            const AttentionInputRules& rules) {
   check_defined(op, "q", q, "k", k, "v", v);
   const bool fits = q.rank() == 4 && k.rank() == 4 && v.rank() == 4 && q.size(0) == k.size(0) &&
-                    q.size(0) == v.size(0) && k.size(1) == v.size(1) && q.size(2) == k.size(2) &&
-                    q.size(2) == v.size(2) && q.size(3) == k.size(3) && q.size(3) > 0 && v.size(3) > 0;
+                    q.size(0) == v.size(0) && k.size(1) == v.size(1) && heads_fit(q, k, v, 2, rules) &&
+                    q.size(3) == k.size(3) && q.size(3) > 0 && v.size(3) > 0;
   check(fits, op,
         "expected q (batch, query_length, heads, dim), k (batch, key_length, heads, dim) and v (batch, "
         "key_length, "
-        "heads, value_dim), not ",
+        "heads, value_dim)",
+        rules.grouped_heads ? ", where the heads of q are a multiple of those of k and v, not " : ", not ",
         q.shape(), ", ", k.shape(), " and ", v.shape());
   check_same_kind(op, q, k, v);
 }
@@ -40,14 +49,15 @@ void check_on_device_of_q(const char* op, const char* name, std::initializer_lis
 }
 
 void check_attention_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
-                          const Tensor& out, bool allow_bfloat16_out) {
+                          const Tensor& out, const AttentionInputRules& rules) {
   check_defined(op, "q", q, "k", k, "v", v, "out", out);
-  const bool fits = q.rank() == 3 && v.rank() == 3 && q.shape() == k.shape() && out.shape() == v.shape() &&
-                    q.size(0) == v.size(0) && q.size(1) == v.size(1) && q.size(2) > 0 && v.size(2) > 0;
+  const bool fits = q.rank() == 3 && k.rank() == 3 && v.rank() == 3 && q.size(0) == k.size(0) &&
+                    q.size(0) == v.size(0) && q.size(2) == k.size(2) && heads_fit(q, k, v, 1, rules) &&
+                    out.shape() == Shape{q.size(0), q.size(1), v.size(2)} && q.size(2) > 0 && v.size(2) > 0;
   check(fits, op, "expected q, k (batch, heads, dim) and v, out (batch, heads, value_dim), not ", q.shape(),
         ", ", k.shape(), ", ", v.shape(), " and ", out.shape());
   check_same_kind(op, q, k, v);
-  if (!allow_bfloat16_out || out.dtype() != DType::bfloat16 || q.dtype() != DType::float32)
+  if (!rules.bfloat16_result || out.dtype() != DType::bfloat16 || q.dtype() != DType::float32)
     check_same_kind(op, q, k, out);
   check_on_device_of_q(op, "out", {&out}, q);
   for (const Tensor* x : {&q, &k, &v, &out})

@@ -7,15 +7,21 @@
 
 namespace tapeformer {
 
+// What the inputs of an attention op may be, beyond equal numbers of heads and equal dtypes.
+struct AttentionInputRules {
+  bool grouped_heads = false;  // the number of heads of k and v can be a divisor of the number of heads of q
+  bool bfloat16_result = false;  // the result of a step can be bfloat16 if q is float32
+};
+
 // Throws ShapeError unless q is (batch, query_length, heads, dim), k is (batch, key_length, heads, dim), v is
 // (batch, key_length, heads, value_dim), and dim and value_dim are positive. Also throws ShapeError if the
 // dtypes or the devices of the tensors differ.
-void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v);
+void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
+                            const AttentionInputRules& rules = {});
 // Throws ShapeError unless q and k are (batch, heads, dim), v and `out` are (batch, heads, value_dim), and
-// the last dimension of each tensor is positive and contiguous. All tensors must have the same dtype. If
-// `allow_bfloat16_out` is true and q is float32, `out` can also be bfloat16.
+// the last dimension of each tensor is positive and contiguous. All tensors must have the same dtype.
 void check_attention_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
-                          const Tensor& out, bool allow_bfloat16_out = false);
+                          const Tensor& out, const AttentionInputRules& rules = {});
 // Throws ShapeError unless the tensors are on the device of q. `name` is the subject of the message.
 void check_on_device_of_q(const char* op, const char* name, std::initializer_list<const Tensor*> tensors,
                           const Tensor& q);

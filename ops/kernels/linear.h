@@ -11,7 +11,14 @@
 
 namespace tapeformer {
 
-enum class Activation { none, relu, gelu };  // gelu: the exact form, x Φ(x)
+// gelu: the exact form, x Φ(x); gelu_tanh: its approximation with tanh; silu: x sigmoid(x)
+enum class Activation { none, relu, gelu, gelu_tanh, silu };
+
+// Returns whether the gradient of the activation needs its input.
+constexpr bool needs_preactivation(Activation activation) {
+  return activation == Activation::gelu || activation == Activation::gelu_tanh ||
+         activation == Activation::silu;
+}
 
 struct LinearShape {
   int64_t rows, in, out;
@@ -19,8 +26,8 @@ struct LinearShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes y = dropout(activation(x wᵀ + bias)). If the activation is gelu, also writes x wᵀ + bias to
-    // `preactivation` (rows, out).
+    // Computes y = dropout(activation(x wᵀ + bias)). If needs_preactivation(activation) is true, also writes
+    // x wᵀ + bias to `preactivation` (rows, out).
     //
     // X and Y are the same type, or X is bfloat16 and Y is float32. If X is bfloat16, or if the precision of
     // the device is bfloat16, float32 operands of matrix products are rounded to bfloat16.
@@ -31,7 +38,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes gx (rows, in), gw (out, in) and gbias (out,) from g (rows, out), the gradient of y. If one of
     // the three pointers is null, its gradient is not computed. The gradient of relu reads `y`, and the
-    // gradient of gelu reads `preactivation`.
+    // gradients of the smooth activations read `preactivation`.
     template <class X, class Y>
     void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
                          Activation activation, const DropoutMask& dropout, const Y* preactivation,
@@ -58,8 +65,8 @@ class DecodingWeight {
   DecodingWeight(const LinearShape& shape, const T* w);
   ~DecodingWeight();
 
-  // Computes y = activation(x wᵀ + bias), with x (rows, in) and y (rows, out). If the activation is gelu,
-  // also writes x wᵀ + bias to `preactivation` (rows, out). Does not use the caching allocator.
+  // Computes y = activation(x wᵀ + bias), with x (rows, in) and y (rows, out). If `preactivation` (rows, out)
+  // is not null and the activation needs it, also writes x wᵀ + bias. Does not use the caching allocator.
   // Uses a buffer of the object, so calls must not overlap.
   void forward(int64_t rows, const T* x, const T* bias, Activation activation, T* preactivation, T* y) const;
 

@@ -14,17 +14,18 @@ namespace tapeformer {
 
 struct RotaryShape {
   int64_t batch, length, heads, dim;
+  int64_t rotated;         // number of rotated features, an even number; the others are copied
   int64_t first_position;  // position of row 0
-  double base;             // the angle of pair p at position 1 is base^(-2 p / dim) radians
+  double base;             // the angle of pair p at position 1 is base^(-2 p / rotated) radians
   bool inverse;            // true: rotate by the negative angles, which computes the gradient
   // If true, row 0 has the position first_position plus the number of earlier replays of the CUDA graph
   // (GraphStep). Only decoding steps set advances_in_graphs.
   bool advances_in_graphs = false;
 };
 
-// Returns base^(-2 pair / dim), the angle between consecutive positions in radians.
-TAPEFORMER_HOST_DEVICE inline double compute_rotary_frequency(double base, int64_t pair, int64_t dim) {
-  return std::exp(-std::log(base) * 2 * static_cast<double>(pair) / static_cast<double>(dim));
+// Returns base^(-2 pair / rotated), the angle between consecutive positions in radians.
+TAPEFORMER_HOST_DEVICE inline double compute_rotary_frequency(double base, int64_t pair, int64_t rotated) {
+  return std::exp(-std::log(base) * 2 * static_cast<double>(pair) / static_cast<double>(rotated));
 }
 
 TAPEFORMER_FOR_EACH_BACKEND(

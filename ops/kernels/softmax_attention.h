@@ -15,6 +15,9 @@ namespace tapeformer {
 
 struct SoftmaxAttentionShape {
   int64_t batch = 0, query_length = 0, key_length = 0, heads = 0, dim = 0, value_dim = 0;
+  // Number of adjacent heads of queries that read one head of keys and values. k and v have heads /
+  // head_group heads.
+  int64_t head_group = 1;
   bool causal = false;  // query i attends to keys 0 to i + key_length - query_length
   // Valid lengths of the keys (batch,), in [0, key_length]. Keys at later positions are masked. If null, no
   // key is masked.
@@ -24,6 +27,11 @@ struct SoftmaxAttentionShape {
   // Dropout of the attention probabilities. The elements of the mask form a contiguous array (batch, heads,
   // query_length, key_length).
   DropoutMask dropout;
+
+  // Returns the head of keys and values that a head of queries reads.
+  TAPEFORMER_HOST_DEVICE int64_t key_head(int64_t head) const {
+    return static_cast<unsigned>(head) / static_cast<unsigned>(head_group);
+  }
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(

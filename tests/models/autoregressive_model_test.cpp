@@ -151,13 +151,12 @@ TEST_CASE("models accept empty sequences and batches of one, and refuse long seq
                        "model: inputs (2, 12) must be (batch, length) with length at most 11", ShapeError);
   AutoregressiveModelOptions bad = small_options("linear");
   bad.value_embedding_dim = 8;
-  CHECK_THROWS_WITH_AS(AutoregressiveModel{bad},
-                       "value_dim: expected less than the width (heads x head_dim = 8), got 8", OptionError);
+  CHECK_THROWS_WITH_AS(AutoregressiveModel{bad}, "value_dim: expected less than the width, 8, got 8",
+                       OptionError);
   bad.value_embedding_dim = 0;
   bad.encoder.heads = bad.encoder.head_dim = 1;
   CHECK_THROWS_WITH_AS(AutoregressiveModel{bad},
-                       "value_dim: the width (heads x head_dim = 1) is too small for values and positions",
-                       OptionError);
+                       "value_dim: the width, 1, is too small for values and positions", OptionError);
   CHECK_THROWS_WITH(find_attention_kind("liner"),
                     doctest::Contains("unknown attention kind \"liner\" (known: linear, softmax, lsh"));
   CHECK_THROWS_WITH(find_attention_kind("liner"), doctest::Contains("; did you mean \"linear\"?"));

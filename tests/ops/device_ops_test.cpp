@@ -42,12 +42,12 @@ TEST_CASE("cuda: ops of decoding give the results of the CPU") {
 
       const Tensor branch = normal({rows, out}, 6), other = normal({rows, out}, 7), gain = normal({out}, 8);
       const Tensor normed = Tensor::empty_like(branch);
-      layer_norm_into(other, branch, gain, bias, normed);
-      layer_norm_into(other.to(device), branch.to(device), gain.to(device), bias.to(device), y);
+      norm_into(other, branch, {gain, bias}, normed);
+      norm_into(other.to(device), branch.to(device), {gain.to(device), bias.to(device)}, y);
       CHECK(max_difference(y, normed) < 1e-12);
       const Tensor rounded = Tensor::empty({rows, out}, DType::bfloat16, device), on_cpu = rounded.to(kCpu);
-      layer_norm_into(other, branch, gain, bias, normed, on_cpu);
-      layer_norm_into(other.to(device), branch.to(device), gain.to(device), bias.to(device), y, rounded);
+      norm_into(other, branch, {gain, bias}, normed, on_cpu);
+      norm_into(other.to(device), branch.to(device), {gain.to(device), bias.to(device)}, y, rounded);
       CHECK(max_difference(rounded, y.to(DType::bfloat16)) == 0);
       CHECK(max_difference(on_cpu, normed.to(DType::bfloat16)) == 0);
       add_into(other.to(device), branch.to(device), y);

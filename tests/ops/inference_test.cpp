@@ -119,8 +119,8 @@ TEST_CASE("a linear layer with the norm of its sum equals the ops") {
       const NormInputs inputs(rows, 37, out, DType::float64);
       const Tensor change = Tensor::empty({rows, out}, DType::float64), y = change.clone();
       DecodingLinear(inputs.weight, inputs.bias, rows)
-          .forward_residual_norm_into(inputs.x, inputs.residual, inputs.norm_weight, inputs.norm_bias, change,
-                                      y);
+          .forward_residual_norm_into(inputs.x, inputs.residual, {inputs.norm_weight, inputs.norm_bias},
+                                      change, y);
       CHECK(max_difference(y, inputs.expected()) < 1e-10);
     }
 }
@@ -152,8 +152,9 @@ TEST_CASE(
         const DecodingLinear layer(inputs.weight.to(device), inputs.bias.to(device), rows);
         const auto run = [&](const Tensor& rounded) {
           const Tensor change = Tensor::empty({rows, out}, DType::float32, device), y = change.clone();
-          layer.forward_residual_norm_into(x, inputs.residual.to(device), inputs.norm_weight.to(device),
-                                           inputs.norm_bias.to(device), change, y, rounded);
+          layer.forward_residual_norm_into(x, inputs.residual.to(device),
+                                           {inputs.norm_weight.to(device), inputs.norm_bias.to(device)},
+                                           change, y, rounded);
           return y;
         };
         const Tensor rounded = Tensor::empty({rows, out}, DType::bfloat16, device), y = run(rounded);
@@ -169,7 +170,8 @@ TEST_CASE("errors about arguments of DecodingLinear contain the mismatched shape
   CHECK_THROWS_AS(map.forward_into(normal({8, 5}, 3), Activation::none, normal({8, 3}, 4)), ShapeError);
   CHECK_THROWS_AS(map.forward_into(normal({8, 4}, 3), Activation::none, normal({8, 4}, 4)), ShapeError);
   const Tensor norm = normal({3}, 5), out = normal({8, 3}, 6);
-  CHECK_THROWS_AS(map.forward_residual_norm_into(normal({8, 5}, 3), out, norm, norm, out, out), ShapeError);
-  CHECK_THROWS_AS(map.forward_residual_norm_into(normal({8, 4}, 3), normal({8, 4}, 4), norm, norm, out, out),
-                  ShapeError);
+  CHECK_THROWS_AS(map.forward_residual_norm_into(normal({8, 5}, 3), out, {norm, norm}, out, out), ShapeError);
+  CHECK_THROWS_AS(
+      map.forward_residual_norm_into(normal({8, 4}, 3), normal({8, 4}, 4), {norm, norm}, out, out),
+      ShapeError);
 }

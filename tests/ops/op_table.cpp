@@ -182,8 +182,11 @@ void add_products(std::vector<OpCase>& table) {
                    [](const Inputs& in) { return matmul(in[0], in[1]); },
                    {normal({2, 0}), normal({0, 3})}});
   const Tensor x = normal({2, 5, 7}, 1), weight = normal({9, 7}, 2), bias = normal({9}, 3);
-  const std::pair<const char*, Activation> activations[] = {
-      {"none", Activation::none}, {"relu", Activation::relu}, {"gelu", Activation::gelu}};
+  const std::pair<const char*, Activation> activations[] = {{"none", Activation::none},
+                                                            {"relu", Activation::relu},
+                                                            {"gelu", Activation::gelu},
+                                                            {"gelu_tanh", Activation::gelu_tanh},
+                                                            {"silu", Activation::silu}};
   for (const auto& [name, activation] : activations)
     for (const double p : {0.0, 0.3}) {
       table.push_back({concat_text("linear, ", name, ", dropout ", p),
@@ -286,7 +289,8 @@ void add_row_sizes(std::vector<OpCase>& table) {
 void add_linear_sizes(std::vector<OpCase>& table) {
   for (const auto& [rows, width, out] :
        {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 33, 31}, {70, 5, 132}})
-    for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu}) {
+    for (const Activation activation :
+         {Activation::none, Activation::relu, Activation::gelu, Activation::silu}) {
       table.push_back({concat_text("linear, ", rows, " rows of ", width, " to ", out, ", activation ",
                                    static_cast<int>(activation)),
                        [activation = activation](const Inputs& in) {

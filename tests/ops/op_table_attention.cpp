@@ -111,6 +111,23 @@ void add_linear_attention(std::vector<OpCase>& table) {
                    {normal({2, 3, 7, 4}, 1), normal({2, 3, 7, 4}, 2), normal({2, 7, 5, 3}, 3)}});
 }
 
+void add_grouped_heads(std::vector<OpCase>& table) {
+  for (const int64_t key_heads : {1, 2})
+    for (const int64_t length : {7, 130})
+      for (const bool is_local : {false, true}) {
+        SoftmaxAttentionOptions options{
+            .causal = true, .dropout = 0.2, .dropout_stream = RandomStream(5, "weights")};
+        if (is_local) options.pattern.window = {.block_size = 4, .before = 3, .after = 0};
+        table.push_back(
+            {concat_text("attention, softmax, ", key_heads, " heads of keys, ", length,
+                         is_local ? ", local" : ""),
+             [options](const Inputs& in) { return softmax_attention(in[0], in[1], in[2], options); },
+             {normal({2, length, 6, 3}, 1), normal({2, length, key_heads, 3}, 2),
+              normal({2, length, key_heads, 4}, 3)},
+             length > 100});
+      }
+}
+
 // Adds cases of softmax attention with windows. Lengths and windows are near the tile sizes of the kernels.
 void add_windows(std::vector<OpCase>& table) {
   const KeyWindow windows[] = {{.block_size = 1, .before = 0, .after = 0},
@@ -238,6 +255,7 @@ void add_softmax_attention(std::vector<OpCase>& table) {
                        inputs, length > 100});
       table.back().optional_inputs = {3};
     }
+  add_grouped_heads(table);
   add_windows(table);
   add_patterns(table);
   add_biases(table);
@@ -256,6 +274,12 @@ void add_rotary(std::vector<OpCase>& table) {
          [](const Inputs& in) { return rotary_embedding(in[0], {.base = 100, .first_position = 3}); },
          {normal({2, length, 2, 6})},
          length > 5});
+  for (const int64_t features : {2, 4})
+    table.push_back({concat_text("rotary, ", features, " of 7 features"),
+                     [features](const Inputs& in) {
+                       return rotary_embedding(in[0], {.base = 100, .features = features});
+                     },
+                     {normal({2, 5, 2, 7})}});
   table.push_back({"rotary, strides",
                    [](const Inputs& in) {
                      return rotary_embedding(permute(in[0], {0, 2, 1, 3}));

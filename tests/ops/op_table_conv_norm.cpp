@@ -1,7 +1,10 @@
 #include <cmath>
 
+#include "ops/elementwise.h"
+#include "ops/gated_activation.h"
 #include "ops/rms_norm.h"
 #include "ops/short_conv.h"
+#include "ops/split.h"
 #include "ops/view.h"
 #include "tests/support/lengths.h"
 #include "tests/support/op_table.h"
@@ -67,6 +70,39 @@ void add_short_conv(std::vector<OpCase>& table) {
                    {normal({2, 3, 7}, 1), normal({3, 4}, 2)}});
 }
 
+void add_gated_activations(std::vector<OpCase>& table) {
+  for (const Activation activation :
+       {Activation::none, Activation::gelu, Activation::gelu_tanh, Activation::silu})
+    for (const double p : {0.0, 0.3})
+      for (const Shape& shape : {Shape{2, 3, 8}, Shape{5, 2}, Shape{0, 6}, Shape{7, 2 * 1031}})
+        table.push_back({concat_text("gated_activation ", static_cast<int>(activation), ", dropout ", p, ", ",
+                                     shape.to_string()),
+                         [activation, p](const Inputs& in) {
+                           return gated_activation(in[0], activation, {p, RandomStream(5, "hidden")});
+                         },
+                         {normal(shape)},
+                         shape.numel() > 1000});
+}
+
+void add_splits(std::vector<OpCase>& table) {
+  table.push_back({"split, all parts",
+                   [](const Inputs& in) {
+                     const std::vector<Tensor> parts = split(in[0], 1, {2, 3, 1});
+                     return mul(mul(slice(parts[1], 1, 0, 2), parts[0]), parts[2]);
+                   },
+                   {normal({4, 6, 3})}});
+  table.push_back({"split, one part is not used",
+                   [](const Inputs& in) {
+                     return square(split(in[0], -1, {2, 4})[1]);
+                   },
+                   {normal({4, 6})}});
+  table.push_back({"repeat_interleave",
+                   [](const Inputs& in) {
+                     return square(repeat_interleave(permute(in[0], {1, 0, 2}), 1, 3));
+                   },
+                   {normal({2, 4, 3})}});
+}
+
 void add_norms(std::vector<OpCase>& table) {
   const auto add = [&](int64_t rows, int64_t dim, GateActivation activation, bool is_large = false) {
     table.push_back(
@@ -112,6 +148,8 @@ void add_norms(std::vector<OpCase>& table) {
 
 void add_conv_and_norm_cases(std::vector<OpCase>& table) {
   add_short_conv(table);
+  add_gated_activations(table);
+  add_splits(table);
   add_norms(table);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "ops/view.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
@@ -44,6 +45,21 @@ TEST_CASE("rotary_embedding() equals its definition, also for large positions") 
     CHECK(max_difference(rotary_embedding(x, {.base = 500, .first_position = 1'000'000}),
                          rotation_by_definition(x, 500, 1'000'000)) < 1e-8);
   }
+}
+
+TEST_CASE("rotary_embedding() rotates the first features as a narrower head, and copies the others") {
+  const Tensor x = normal({2, 70, 3, 7});
+  const Tensor all = rotary_embedding(x, {.base = 500, .features = 4, .first_position = 2});
+  CHECK(max_difference(slice(all, 3, 0, 4), rotation_by_definition(slice(x, 3, 0, 4).clone(), 500, 2)) <
+        1e-12);
+  CHECK(max_difference(slice(all, 3, 4, 7), slice(x, 3, 4, 7)) == 0);
+  const Tensor token = slice(x, 1, 5, 6).clone().view({2, 3, 7});
+  rotate_token_in_place(token, {.base = 500, .features = 4, .first_position = 7});
+  CHECK(max_difference(token, slice(all, 1, 5, 6).clone().view({2, 3, 7})) < 1e-12);
+  CHECK_THROWS_WITH_AS(rotary_embedding(x, {.features = 8}),
+                       doctest::Contains("8 rotated features of (2, 70, 3, 7) must be even and at most"),
+                       ShapeError);
+  CHECK_THROWS_AS(rotary_embedding(x, {.features = 3}), ShapeError);
 }
 
 TEST_CASE("products of rotated rows depend only on the difference of positions") {

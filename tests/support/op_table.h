@@ -33,7 +33,7 @@ std::vector<OpCase> make_op_table();
 void add_attention_cases(std::vector<OpCase>& table);
 // Adds the cases of the attention ops that do not support bfloat16.
 void add_float_attention_cases(std::vector<OpCase>& table);
-// Adds the cases of short convolutions and of norms without mean.
+// Adds the cases of short convolutions, norms without mean, gated activations and parts of tensors.
 void add_conv_and_norm_cases(std::vector<OpCase>& table);
 
 // Computes an op on a device. Returns the result, followed by the gradients of the floating-point inputs, as

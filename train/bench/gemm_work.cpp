@@ -58,15 +58,18 @@ void multiply_as_linear(const GemmShape& p, const Tensor& a, const Tensor& b, co
 std::vector<GemmShape> list_forward_gemms(const AutoregressiveModelOptions& model, int64_t rows) {
   const EncoderOptions& e = model.encoder;
   const int64_t width = e.width();
-  int64_t projections = 0;
+  int64_t full = 0, keys = 0;  // projections of all heads, and of the heads of keys
   for (int64_t layer = 0; layer < e.layers; ++layer) {
     const AttentionLayerChoice& choice = find_layer_choice(e.attention, layer);
     const UsedAttentionInputs inputs = find_attention_kind(choice.kind).get_used_inputs(choice.options);
-    projections += 2 + inputs.use_queries + inputs.use_keys;
+    full += inputs.use_queries;
+    keys += 1 + inputs.use_keys;
   }
   return {
-      {"attention projections", rows, width, width, false, true, projections},
-      {"linear1", rows, e.feedforward, width, false, true, e.layers},
+      {"query projections", rows, e.attention_width(), width, false, true, full},
+      {"key and value projections", rows, e.key_heads() * e.head_dim, width, false, true, keys},
+      {"out projections", rows, width, e.attention_width(), false, true, e.layers},
+      {"linear1", rows, e.feedforward, width, false, true, (e.gated_feedforward ? 2 : 1) * e.layers},
       {"linear2", rows, width, e.feedforward, false, true, e.layers},
       {"predictor", rows, model.output_width(), e.output_width(), false, true, 1},
   };

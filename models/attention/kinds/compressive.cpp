@@ -34,13 +34,14 @@ class CompressiveKind final : public RelativeAttention {
       : RelativeAttention(options, setup),
         heads_(setup.heads),
         dim_(setup.dim),
+        width_(setup.input_width()),
         projections_(setup.projections),
         compression_(compression) {
     if (memory_size().compressed_rows == 0 || compression != "convolution") return;
-    const int64_t width = setup.heads * setup.dim, inputs = memory_size().compression_rate * width;
+    const int64_t inputs = memory_size().compression_rate * width_;
     const Initializer initializer = make_uniform_initializer(1 / std::sqrt(static_cast<double>(inputs)));
-    add_parameter("compression.weight", weight_, {width, inputs}, initializer);
-    add_parameter("compression.bias", bias_, {width}, initializer);
+    add_parameter("compression.weight", weight_, {width_, inputs}, initializer);
+    add_parameter("compression.bias", bias_, {width_}, initializer);
   }
 
   Tensor prepend_memory(const Tensor& x, const ForwardContext& context,
@@ -55,7 +56,7 @@ class CompressiveKind final : public RelativeAttention {
 
   std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& s) const override {
     if (memory_size().compressed_rows == 0) return RelativeAttention::make_state(s);
-    const Shape inputs{s.batch, memory_size().compression_rate, s.heads * s.dim};
+    const Shape inputs{s.batch, memory_size().compression_rate, width_};
     return std::make_unique<CompressiveState>(make_relative_state(s),
                                               Tensor::zeros(inputs, s.dtype, s.device));
   }
@@ -120,11 +121,12 @@ class CompressiveKind final : public RelativeAttention {
   // Returns a projection of the layer, (batch, rows, heads, dim). Gradients do not reach the projection.
   Tensor project(const Tensor& rows, const Linear* projection) const {
     check(projection != nullptr, kCompressive, "the compressed memory needs the projections of a layer");
-    return reshape(linear(rows, detach(projection->weight), detach(projection->bias)),
+    const Tensor bias = projection->bias.defined() ? detach(projection->bias) : Tensor{};
+    return reshape(linear(rows, detach(projection->weight), bias),
                    {rows.size(0), rows.size(1), heads_, dim_});
   }
 
-  int64_t heads_, dim_;
+  int64_t heads_, dim_, width_;
   AttentionProjections projections_;
   std::string compression_;
   Tensor weight_, bias_;  // (width, rate * width) and (width,); undefined without a convolution
@@ -182,12 +184,19 @@ std::vector<OptionSpec> compressive_options() {
           make_clamp_option()};
 }
 
+AttentionCapabilities make_compressive_capabilities() {
+  AttentionCapabilities capabilities = make_relative_attention_capabilities();
+  capabilities.grouped_heads = capabilities.normalized_heads =
+      make_unsupported("it projects compressed inputs itself");
+  return capabilities;
+}
+
 }  // namespace
 
 AttentionKind make_compressive_attention_kind() {
   return {.name = kCompressive,
           .help = "transformer-xl with a second memory of compressed tokens",
-          .capabilities = make_relative_attention_capabilities(),
+          .capabilities = make_compressive_capabilities(),
           .options = compressive_options(),
           .make = make_compressive,
           .check_length = check_segment_length,

@@ -11,7 +11,7 @@ namespace tapeformer {
 LearnedQueries::LearnedQueries(const LearnedQueriesOptions& options)
     : query_projection(options.heads * options.dim, options.heads * options.dim),
       out_projection(options.heads * options.dim, options.heads * options.dim),
-      feedforward(options.heads * options.dim, options.feedforward, Activation::relu),
+      feedforward(options.heads * options.dim, options.feedforward, {}),
       norm1(options.heads * options.dim),
       norm2(options.heads * options.dim),
       options_(options) {
@@ -23,8 +23,7 @@ LearnedQueries::LearnedQueries(const LearnedQueriesOptions& options)
                 make_uniform_initializer(std::sqrt(6 / static_cast<double>(options.count + width))));
   add_child("query_projection", query_projection);
   add_child("out_projection", out_projection);
-  add_child("linear1", feedforward.linear1);
-  add_child("linear2", feedforward.linear2);
+  add_child("", feedforward);
   add_child("norm1", norm1);
   add_child("norm2", norm2);
 }

@@ -30,7 +30,7 @@ class LearnedQueries final : public Module {
   Tensor queries;  // I, (count, heads * dim)
   Linear query_projection, out_projection;
   FeedForward feedforward;
-  LayerNorm norm1, norm2;
+  Norm norm1, norm2;
 
  private:
   LearnedQueriesOptions options_;

@@ -131,7 +131,8 @@ class RotaryLinearState final : public LinearState {
 // products of rotated vectors can be negative. For bfloat16 inputs, features and sums are float32.
 class RotaryLinearKind final : public Attention {
  public:
-  explicit RotaryLinearKind(const LinearAttentionOptions& options) : options_(options) {}
+  RotaryLinearKind(const LinearAttentionOptions& options, const RotaryOptions& rotation)
+      : options_(options), rotation_(rotation) {}
 
   bool applies_rotary_positions() const override { return true; }
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
@@ -144,8 +145,8 @@ class RotaryLinearKind final : public Attention {
     const Tensor query = apply_feature_map(options_.feature_map, cast(q, dtype)),
                  key = apply_feature_map(options_.feature_map, cast(k, dtype)),
                  ones = Tensor::full({v.size(0), v.size(1), v.size(2), 1}, 1, dtype, v.device());
-    const Tensor numerator =
-        linear_attention(rotary_embedding(query), rotary_embedding(key), cast(v, dtype), sums);
+    const Tensor numerator = linear_attention(rotary_embedding(query, rotation_),
+                                              rotary_embedding(key, rotation_), cast(v, dtype), sums);
     const Tensor denominator = linear_attention(query, key, ones, sums);
     return cast(div(numerator, add(denominator, options_.eps)), v.dtype());
   }
@@ -155,10 +156,12 @@ class RotaryLinearKind final : public Attention {
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& attention_state,
             const Tensor& out) const override {
     auto& state = static_cast<RotaryLinearState&>(attention_state);
+    RotaryOptions rotation = rotation_;
+    rotation.first_position = state.position;
     for (const auto& [input, features] : {std::pair(&q, &state.features.q), {&k, &state.features.k}}) {
       features->copy_from(*input);
       apply_feature_map_in_place(options_.feature_map, *features);
-      rotate_token_in_place(*features, {.first_position = state.position});
+      rotate_token_in_place(*features, rotation);
     }
     linear_attention_step(q, k, v, state.sums, out, options_, state.features);
     ++state.position;
@@ -166,6 +169,7 @@ class RotaryLinearKind final : public Attention {
 
  private:
   LinearAttentionOptions options_;
+  RotaryOptions rotation_;
 };
 
 // The values of the option `rotation`.
@@ -177,9 +181,9 @@ std::unique_ptr<Attention> make_linear_attention(const OptionValues& values, con
       .eps = values.get<double>("eps")};
   if (values.get<std::string>("rotation") == kRotations[0]) return std::make_unique<LinearKind>(options);
   if (!setup.rotary) throw OptionError("rotation", "\"features\" needs rotary positions");
-  if (setup.dim % 2 != 0)
+  if (setup.rotation.features == 0 && setup.dim % 2 != 0)
     throw OptionError("rotation", "\"features\" needs heads of even width, not " + std::to_string(setup.dim));
-  return std::make_unique<RotaryLinearKind>(options);
+  return std::make_unique<RotaryLinearKind>(options, setup.rotation);
 }
 
 }  // namespace

@@ -27,8 +27,8 @@ class SoftmaxState final : public AttentionState {
 
  private:
   SoftmaxState(const AttentionStateOptions& s, const SparsePattern& pattern, int64_t capacity)
-      : cache{Tensor::empty({s.batch, capacity, s.heads, s.dim}, s.operand_dtype, s.device),
-              Tensor::empty({s.batch, capacity, s.heads, s.value_dim}, s.operand_dtype, s.device), 0,
+      : cache{Tensor::empty({s.batch, capacity, s.key_heads, s.dim}, s.operand_dtype, s.device),
+              Tensor::empty({s.batch, capacity, s.key_heads, s.value_dim}, s.operand_dtype, s.device), 0,
               pattern.pattern, pattern.key_blocks} {}
 };
 
@@ -117,7 +117,8 @@ AttentionCapabilities make_sparse_attention_capabilities() {
           .unequal_lengths = make_unsupported("a pattern is defined by the positions of one sequence"),
           .recurrent = true,
           .weight_dropout = true,
-          .bfloat16 = true};
+          .bfloat16 = true,
+          .reads_grouped_heads = true};
 }
 
 double count_pattern_multiply_adds(const PatternFunction& pattern, const AttentionSize& size) {
@@ -148,7 +149,8 @@ AttentionKind make_softmax_attention_kind() {
                        .unequal_lengths = true,
                        .recurrent = true,
                        .weight_dropout = true,
-                       .bfloat16 = true},
+                       .bfloat16 = true,
+                       .reads_grouped_heads = true},
       .options = {},
       .make = [](const OptionValues&,
                  const AttentionSetup& setup) { return make_softmax_attention(KeyPattern{}, setup.dropout); },

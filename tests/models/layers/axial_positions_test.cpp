@@ -85,7 +85,7 @@ TEST_CASE("errors about invalid axial shapes name the option and give an example
   CHECK(problem({3, 1000}, {2, 6}) ==
         "axial_shape: expected sizes of at most 4 times the length of the sequences, 11, got [3, 1000]");
   CHECK(problem({3, 4}, {2, 5}) ==
-        "axial_dims: expected numbers that add up to the width (heads x head_dim = 8), got a sum of 7");
+        "axial_dims: expected numbers that add up to the width, 8, got a sum of 7");
   for (const auto& [shape, dims] : std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>>{
            {{}, {}}, {{3, 4}, {8}}, {{0, 4}, {2, 6}}, {{3, 4}, {8, 0}}, {{-3, -4}, {2, 6}}})
     CHECK(problem(shape, dims).find(" above 0") != std::string::npos);

@@ -61,6 +61,7 @@ const std::map<std::string, OptionValue>& special_values() {
       {"data.tokenizer", std::string("characters")},
       {"data.max_length", int64_t{20}},
       {"model.subsampling", int64_t{2}},
+      {"model.width", int64_t{24}},
       {"model.axial_shape", std::vector<int64_t>{4, 4}},
       {"model.axial_dims", std::vector<int64_t>{8, 8}},
       {"optimizer.betas", std::vector<double>{0.5, 0.99}},
@@ -112,7 +113,9 @@ AttentionTables default_tables(const std::string& kind) {
 // Sets other keys that the new value of the key `name` requires.
 void complete(const std::string& name, Config& config) {
   if (name == "model.attention") config.attention = default_tables(config.model.attention.front());
-  if (name == "model.reversible") config.model.options.set("norm", "pre");
+  if (name == "model.reversible" || name == "model.parallel_residual")
+    config.model.options.set("norm", "pre");
+  if (name == "model.norm_offset") config.model.options.set("norm_kind", "rms");
   if (name == "model.tied_embeddings") config.model.options.set("positions", "none");
   if (name == "data.streams") config.data.options.set("eval_context", 0);
   if (name == "schedule.kind") config.schedule.options = {};

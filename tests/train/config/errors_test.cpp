@@ -338,7 +338,7 @@ TEST_CASE("contradictions between keys of reversible layers, chunks or axial pos
               "model.axial_shape: axial positions need 1 to 3 sizes above 0, for example [64, 64], got []") !=
       std::string::npos);
   CHECK(error_of(axial + "axial_shape = [28, 28]\naxial_dims = [64, 64]\n") ==
-        "a.toml:6:14: model.axial_dims: expected numbers that add up to the width (heads x head_dim = 256), "
+        "a.toml:6:14: model.axial_dims: expected numbers that add up to the width, 256, "
         "got a "
         "sum of 128");
   CHECK(error_of(axial + "axial_shape = [28, 28]\naxial_dims = [256]\n") ==

@@ -231,9 +231,10 @@ TEST_CASE("a relative model.init becomes absolute, so that the config of the run
 
 // Returns the keys that have no effect with the default positions, optimizer, schedule and attention.
 Names unused_by_defaults() {
-  return {"model.axial_shape",       "model.axial_dims",       "schedule.step_at",   "schedule.factor",
-          "schedule.final_lr_ratio", "schedule.patience",      "schedule.threshold", "optimizer.momentum",
-          "optimizer.clip",          "model.attention_dropout"};
+  return {"model.rotary_base",      "model.rotary_share", "model.position_count", "model.axial_shape",
+          "model.axial_dims",       "schedule.step_at",   "schedule.factor",      "schedule.final_lr_ratio",
+          "schedule.patience",      "schedule.threshold", "optimizer.momentum",   "optimizer.clip",
+          "model.attention_dropout"};
 }
 
 // Returns the keys that have no effect in any config of this file.
@@ -282,8 +283,7 @@ Names unused_by_all() {
           "data.valid_pairs",
           "data.batch_tokens",
           "model.cross_attention",
-          "model.shared_embeddings",
-          "model.projection_biases"};
+          "model.shared_embeddings"};
 }
 
 // Returns the keys that only models of type "sequence" use.
@@ -310,10 +310,11 @@ TEST_CASE("configs of images and sequences have the expected keys without effect
   CHECK(text(unused_keys(kImages)) == text(image));
   CHECK(text(unused_keys(kCopy)) == text(joined(joined(joined(speech_data, speech_model), defaults),
                                                 {"data.downscale", "data.validation", "model.mixtures"})));
-  Names softmax = joined(
-      joined(speech_data, speech_model),
-      {"data.max_length", "data.symbols", "run.tf32", "model.value_dim", "schedule.step_at",
-       "schedule.factor", "schedule.patience", "schedule.threshold", "optimizer.betas", "optimizer.eps"});
+  Names softmax =
+      joined(joined(speech_data, speech_model),
+             {"data.max_length", "data.symbols", "run.tf32", "model.value_dim", "model.rotary_base",
+              "model.rotary_share", "model.position_count", "schedule.step_at", "schedule.factor",
+              "schedule.patience", "schedule.threshold", "optimizer.betas", "optimizer.eps"});
   softmax.insert("run.cuda_graphs");
   softmax = joined(joined(softmax, unused_by_all()), sequence_keys());
   CHECK(text(unused_keys(kImages, {"model.attention=softmax", "run.device=cpu", "model.positions=axial",
@@ -324,9 +325,10 @@ TEST_CASE("configs of images and sequences have the expected keys without effect
 
 TEST_CASE("configs of speech have the expected keys without effect") {
   const Names defaults = joined(unused_by_defaults(), unused_by_all());
-  const Names no_speech = joined({"data.downscale", "data.max_length", "data.symbols", "model.mixtures",
-                                  "model.value_dim", "model.loss_chunks", "run.cuda_graphs"},
-                                 sequence_keys());
+  const Names no_speech =
+      joined({"data.downscale", "data.max_length", "data.symbols", "model.mixtures", "model.value_dim",
+              "model.loss_chunks", "model.predictor_bias", "run.cuda_graphs"},
+             sequence_keys());
   const Names no_recordings = {"data.max_seconds", "data.sample_rate",  "data.resample",
                                "data.channel",     "data.num_mel_bins", "data.dither"};
   const Names parts = {"data.train_part", "data.valid_part", "data.test_part"};
@@ -339,10 +341,29 @@ TEST_CASE("configs of speech have the expected keys without effect") {
   CHECK(text(unused_keys(kSpeech)) == text(joined(an4, augment)));
   CHECK(text(unused_keys(kSpeech, {"data.spec_augment=true", "data.cmvn=none"})) ==
         text(joined(an4, {"data.cmvn_variance"})));
-  Names lstm = joined(joined(an4, augment),
-                      {"model.attention", "model.heads", "model.head_dim", "model.feedforward", "model.norm",
-                       "model.activation", "model.positions", "model.recompute", "model.reversible",
-                       "model.feedforward_chunks", "model.causal", "model.max_frames"});
+  Names lstm = joined(joined(an4, augment), {"model.attention",
+                                             "model.heads",
+                                             "model.head_dim",
+                                             "model.feedforward",
+                                             "model.norm",
+                                             "model.activation",
+                                             "model.positions",
+                                             "model.recompute",
+                                             "model.reversible",
+                                             "model.feedforward_chunks",
+                                             "model.causal",
+                                             "model.max_frames",
+                                             "model.kv_heads",
+                                             "model.width",
+                                             "model.qk_norm",
+                                             "model.projection_biases",
+                                             "model.out_bias",
+                                             "model.gated_feedforward",
+                                             "model.feedforward_biases",
+                                             "model.norm_kind",
+                                             "model.norm_eps",
+                                             "model.norm_offset",
+                                             "model.parallel_residual"});
   for (const char* key : {"model.hidden", "model.bidirectional"}) lstm.erase(key);
   CHECK(text(unused_keys(kLstm)) == text(lstm));
 

@@ -47,7 +47,7 @@ class GatedLinearKind final : public Attention {
     }
     if (options.output_gate != GateActivation::none) {
       const int64_t rank = options.gate_rank == kRankOfHead ? setup.dim : options.gate_rank;
-      output_gate_ = std::make_unique<Projection>(width, width, rank, rank > 0);
+      output_gate_ = std::make_unique<Projection>(setup.input_width(), width, rank, rank > 0);
       add_child("output_gate", *output_gate_);
     }
     if (options.output_norm != OutputNorm::none)

@@ -58,12 +58,12 @@ void DecodingProjection::forward_into(const Tensor& x, const Tensor& out) const 
 
 Gates::Gates(const GatedLinearOptions& o, const AttentionSetup& s)
     : options_(o), heads_(s.heads), dim_(s.dim) {
-  const int64_t width = s.heads * s.dim;
+  const int64_t in = s.input_width(), width = s.heads * s.dim;
   if (is_per_channel()) {
     const int64_t rank = o.decay_rank == kRankOfHead ? s.dim : o.decay_rank;
-    decay_ = std::make_unique<Projection>(width, width, rank, o.decay == DecayForm::gate);
+    decay_ = std::make_unique<Projection>(in, width, rank, o.decay == DecayForm::gate);
   } else if (o.decay == DecayForm::head) {
-    decay_ = std::make_unique<Projection>(width, s.heads, 0, false);
+    decay_ = std::make_unique<Projection>(in, s.heads, 0, false);
   } else if (o.decay != DecayForm::none) {
     fixed_ = make_fixed_decays(s);
     add_buffer("log_decay", fixed_);
@@ -78,7 +78,7 @@ Gates::Gates(const GatedLinearOptions& o, const AttentionSetup& s)
                   {.decays = false});
   }
   if (o.delta) {
-    beta_ = std::make_unique<Projection>(width, s.heads, 0, false);
+    beta_ = std::make_unique<Projection>(in, s.heads, 0, false);
     add_child("beta", *beta_);
   }
 }
