@@ -28,7 +28,8 @@ Shape check_and_halve(const Tensor& x) {
 }  // namespace
 
 Tensor gated_activation(const Tensor& input, Activation activation, const DropoutMask& dropout) {
-  const Tensor y = Tensor::empty(check_and_halve(input), input.dtype(), input.device());
+  const Shape result = check_and_halve(input);
+  const Tensor y = Tensor::empty(result, input.dtype(), input.device());
   const Tensor x = contiguous(input);
   const GatedActivationShape shape = make_shape(x, activation);
   dispatch_floating(kOp, x, [&]<class T>(auto backend) {
@@ -44,9 +45,10 @@ Tensor gated_activation(const Tensor& input, Activation activation, const Dropou
 }
 
 void gated_activation_into(const Tensor& x, Activation activation, const Tensor& out) {
-  check(out.shape() == check_and_halve(x) && out.dtype() == x.dtype() && x.is_contiguous() &&
-            out.is_contiguous(),
-        kOp, "out ", name_of(out.dtype()), " ", out.shape(), " does not match x ", name_of(x.dtype()), " ",
+  check_defined(kOp, "out", out);
+  const Shape result = check_and_halve(x);
+  check(out.shape() == result && out.dtype() == x.dtype() && x.is_contiguous() && out.is_contiguous(), kOp,
+        "out ", name_of(out.dtype()), " ", out.shape(), " does not match x ", name_of(x.dtype()), " ",
         x.shape());
   dispatch_floating(kOp, x, [&]<class T>(auto backend) {
     gated_activation_forward(backend, make_shape(x, activation), x.data<T>(), DropoutMask{}, out.data<T>());

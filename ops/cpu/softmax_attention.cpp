@@ -430,9 +430,8 @@ class SoftmaxAttentionHead {
   T *gk_ = nullptr, *gv_ = nullptr;                   // sums of Products::add_for_keys()
 };
 
-// Calls f(head, batch, first head) for groups of heads of each sequence, in parallel: groups of one head in
-// the forward pass, and of s.head_group heads in the backward pass. `head` is a SoftmaxAttentionHead<S,
-// Products>.
+// Calls f(SoftmaxAttentionHead, batch, first head) for groups of heads of each sequence, in parallel. A group
+// is one head in the forward pass, and s.head_group heads in the backward pass.
 template <class Products, class S, class F>
 void for_heads_with_products(const SoftmaxAttentionShape& s, AttentionRows<const S> q,
                              AttentionRows<const S> k, AttentionRows<const S> v, bool backward, const F& f) {

@@ -9,8 +9,7 @@
 #include "core/device_control.h"
 #include "models/decoder.h"
 #include "models/generation.h"
-#include "ops/elementwise.h"
-#include "ops/reduce.h"
+#include "ops/split.h"
 #include "ops/view.h"
 #include "tests/models/parameter_gradients.h"
 #include "tests/models/small_model.h"
@@ -165,6 +164,22 @@ TEST_CASE("modern layers: chunks and recomputation change neither loss nor gradi
     if (options.encoder.reversible) continue;
     options.encoder.recompute = true;
     CHECK(difference(whole, compute_results(options)) < 1e-12);
+  }
+}
+
+TEST_CASE("kinds that read grouped heads give the results of repeated heads") {
+  for (const AttentionKind& kind : list_attention_kinds()) {
+    if (!kind.capabilities.reads_grouped_heads) continue;
+    CAPTURE(kind.name);
+    const auto attention = make_attention(kind.name, test_options(kind.name), {.heads = 4, .dim = 3});
+    attention->initialize(1);
+    const Tensor q = normal({2, 16, 4, 3}, 1), k = normal({2, 16, 2, 3}, 2), v = normal({2, 16, 2, 3}, 3);
+    for (const bool causal : {false, true}) {
+      const AttentionMask mask{.causal = causal, .key_lengths = {}};
+      CHECK(max_difference(attention->forward(q, k, v, mask, {}, "layer"),
+                           attention->forward(q, repeat_interleave(k, 2, 2), repeat_interleave(v, 2, 2), mask,
+                                              {}, "layer")) < 1e-12);
+    }
   }
 }
 
