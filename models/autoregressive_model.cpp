@@ -59,7 +59,8 @@ std::vector<OptionProblem> find_option_problems(const AutoregressiveModelOptions
   if (options.position_kind == PositionKind::axial)
     for (const OptionProblem& problem : find_option_problems(options.axial_shape, width, options.max_length))
       problems.push_back(problem);
-  if (options.position_count > 0 && options.position_count < options.max_length)
+  if (options.position_kind == PositionKind::learned && options.position_count > 0 &&
+      options.position_count < options.max_length)
     problems.push_back({"position_count", concat_text("expected at least the length of the sequences, ",
                                                       options.max_length, ", got ", options.position_count)});
   if (!options.concatenates_positions()) {

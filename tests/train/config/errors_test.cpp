@@ -304,7 +304,7 @@ TEST_CASE("contradictions between keys of the length, the data set, the schedule
   CHECK(error_of("[schedule]\nkind = \"step\"\nstep_at = [5, 5]\n").find("expected increasing steps") !=
         std::string::npos);
   CHECK(error_of("[schedule]\nkind = \"plateau\"\n").find("set train.eval_every") != std::string::npos);
-  CHECK(error_of("[model]\nvalue_dim = 256\n").find("= 256), got 256") != std::string::npos);
+  CHECK(error_of("[model]\nvalue_dim = 256\n").find("the width, 256, got 256") != std::string::npos);
 }
 
 TEST_CASE("positions that a speech model does not have are errors") {
