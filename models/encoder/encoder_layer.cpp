@@ -33,6 +33,19 @@ EncoderOptions make_cross_options(EncoderOptions options) {
   return options;
 }
 
+// Returns the convolution of the results of the projections, or null if there is none.
+std::unique_ptr<ShortConv> make_conv(const ProjectionConv& conv, const std::vector<Linear*>& projections,
+                                     bool causal) {
+  if (!conv.is_active()) return nullptr;
+  int64_t channels = 0;
+  for (const Linear* projection : projections) channels += projection->weight.size(0);
+  return std::make_unique<ShortConv>(ShortConv::Options{.channels = channels,
+                                                        .kernel = conv.kernel,
+                                                        .activation = conv.activation,
+                                                        .causal = causal,
+                                                        .starts_as_identity = conv.starts_as_identity});
+}
+
 std::unique_ptr<Norm> make_head_norm(const EncoderOptions& options, bool is_needed) {
   if (!options.qk_norm || !is_needed) return nullptr;
   return std::make_unique<Norm>(
@@ -179,16 +192,8 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
   key_norm = make_head_norm(options, inputs_.use_keys);
   if (query_norm) add_child("query_norm", *query_norm);
   if (key_norm) add_child("key_norm", *key_norm);
-  if (const ProjectionConv conv = kind.get_conv(choice.options); conv.is_active()) {
-    int64_t channels = 0;
-    for (const Linear* projection : projections_) channels += projection->weight.size(0);
-    conv_ = std::make_unique<ShortConv>(ShortConv::Options{.channels = channels,
-                                                           .kernel = conv.kernel,
-                                                           .activation = conv.activation,
-                                                           .causal = options.causal,
-                                                           .starts_as_identity = conv.starts_as_identity});
-    add_child("conv", *conv_);
-  }
+  conv_ = make_conv(kind.get_conv(choice.options), projections_, options.causal);
+  if (conv_) add_child("conv", *conv_);
   add_child("out_projection", out_projection);
   add_child("inner_attention", *attention_);
 }

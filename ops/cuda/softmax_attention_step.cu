@@ -12,6 +12,26 @@ namespace {
 // The number of keys between two updates of the online softmax, and the number of threads per block.
 constexpr int kStepKeys = 256;
 
+// The rows of one head of keys or values. Earlier tokens are in a ring buffer, and the newest token is in
+// `newest`, because several blocks can read one head, and only one block stores its newest token.
+template <class Stored>
+struct TokenRows {
+  using T = Compute<Stored>;
+  Stored* buffer;
+  int64_t stride, capacity, last;  // `last` is the position of the newest token
+  const T* newest;
+
+  // Stores the newest token, of which each thread of the block stores some elements.
+  __device__ void store_newest(int64_t count) const {
+    for (int64_t i = threadIdx.x; i < count; i += kStepKeys)
+      buffer[last % capacity * stride + i] = static_cast<Stored>(newest[i]);
+  }
+  __device__ T load(int64_t position, int64_t i) const {
+    return static_cast<T>(position == last ? static_cast<Stored>(newest[i])
+                                           : buffer[position % capacity * stride + i]);
+  }
+};
+
 // Computes softmax_attention_step() for one head per thread block. Each warp first computes the scores of
 // some of the keys, one key at a time. Then the threads of the block form groups of `columns` threads, and
 // each group adds the weighted value of one key at a time to the result.
@@ -27,17 +47,14 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, At
   const int64_t groups = kStepKeys / columns, group = thread / columns, lane = thread % kWarpSize;
   const T* const query = q.row(example, 0, head);
   const T scale = static_cast<T>(s.scale);
-  const int64_t length = last_position.current_step() + 1, slot = (length - 1) % capacity;
-  const int64_t key_head = s.key_head(head);
-  const T *const last_key = new_key.row(example, 0, key_head), *const last_value =
-                                                                   new_value.row(example, 0, key_head);
-  // Several blocks can read one head of keys. The first one stores the token, and none reads it from the
-  // buffers.
+  const int64_t length = last_position.current_step() + 1, key_head = s.key_head(head);
+  const TokenRows<Stored> keys{k.row(example, 0, key_head), k.length_stride, capacity, length - 1,
+                               new_key.row(example, 0, key_head)},
+      values{v.row(example, 0, key_head), v.length_stride, capacity, length - 1,
+             new_value.row(example, 0, key_head)};
   if (head % s.head_group == 0) {
-    for (int64_t d = thread; d < s.dim; d += kStepKeys)
-      k.row(example, slot, key_head)[d] = static_cast<Stored>(last_key[d]);
-    for (int64_t m = thread; m < s.value_dim; m += kStepKeys)
-      v.row(example, slot, key_head)[m] = static_cast<Stored>(last_value[m]);
+    keys.store_newest(s.dim);
+    values.store_newest(s.value_dim);
   }
   if (group < groups)
     for (int64_t m = thread % columns; m < s.value_dim; m += columns)
@@ -50,11 +67,8 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, At
     const int64_t begin = run.begin;
     count = run.end - begin < kStepKeys ? run.end - begin : kStepKeys;
     for (int64_t j = thread / kWarpSize; j < count; j += kStepKeys / kWarpSize) {
-      const Stored* const key = k.row(example, (begin + j) % capacity, key_head);
-      const bool is_last = begin + j == length - 1;
       T product = 0;
-      for (int64_t d = lane; d < s.dim; d += kWarpSize)
-        product += query[d] * static_cast<T>(is_last ? static_cast<Stored>(last_key[d]) : key[d]);
+      for (int64_t d = lane; d < s.dim; d += kWarpSize) product += query[d] * keys.load(begin + j, d);
       product = warp_reduce<Plus>(product);
       if (lane == 0) weights[j] = scale * product;
     }
@@ -68,12 +82,7 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, At
     if (group < groups)
       for (int64_t m = thread % columns; m < s.value_dim; m += columns) {
         T result = update.rescale_factor * group_results[group * s.value_dim + m];
-        for (int64_t j = group; j < count; j += groups) {
-          const bool is_last = begin + j == length - 1;
-          result +=
-              weights[j] * static_cast<T>(is_last ? static_cast<Stored>(last_value[m])
-                                                  : v.row(example, (begin + j) % capacity, key_head)[m]);
-        }
+        for (int64_t j = group; j < count; j += groups) result += weights[j] * values.load(begin + j, m);
         group_results[group * s.value_dim + m] = result;
       }
     __syncthreads();
