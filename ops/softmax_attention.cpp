@@ -2,7 +2,6 @@
 // are in ops/cpu/softmax_attention.cpp and ops/cuda/softmax_attention.cu.
 #include "ops/softmax_attention.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "core/dispatch.h"
@@ -24,7 +23,7 @@ double scale_or_default(double scale, int64_t dim) {
 SoftmaxAttentionShape make_shape(const Tensor& q, const Tensor& k, const Tensor& v,
                                  const SoftmaxAttentionOptions& options) {
   auto shape = make_attention_shape<SoftmaxAttentionShape>(q, k, v);
-  shape.head_group = q.size(2) / std::max<int64_t>(k.size(2), 1);
+  shape.head_group = k.size(2) > 0 ? q.size(2) / k.size(2) : 1;
   shape.causal = options.causal;
   shape.pattern = options.pattern;
   shape.scale = scale_or_default(options.scale, q.size(3));
@@ -219,7 +218,7 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
   shape.query_length = 1;
   shape.key_length = cache.length;
   shape.heads = heads;
-  shape.head_group = heads / key_heads;
+  shape.head_group = key_heads > 0 ? heads / key_heads : 1;
   shape.dim = dim;
   shape.value_dim = value_dim;
   shape.scale = scale_or_default(scale, dim);
