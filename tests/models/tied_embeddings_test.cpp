@@ -64,7 +64,7 @@ TEST_CASE("tied embeddings need embeddings as wide as the result of the encoder"
   options.tied_embeddings = true;
   CHECK_THROWS_WITH_AS(
       AutoregressiveModel{options},
-      "tied_embeddings: embeddings have 4 features and the predictor 8: use axial, rotary or no "
+      "tied_embeddings: embeddings have 4 features and the predictor 8: use axial, learned, rotary or no "
       "positions and no reversible layers",
       OptionError);
 }
