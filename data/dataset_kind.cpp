@@ -42,14 +42,17 @@ const OptionTable<TextOptions>& text_table() {
     options
         ->add("tokenizer", &O::tokenizer_name,
               "bytes: any data; characters: the characters of a UTF-8 text; sentencepiece: pieces of words, "
-              "the default of translation")
+              "the default of translation; bpe: byte-level BPE of a tokenizer.json")
         .use_for(OptionUse::model)
-        .require_one_of({"bytes", "characters", "sentencepiece"});
+        .require_one_of({"bytes", "characters", "sentencepiece", "bpe"});
     options
         ->add("sentencepiece_model", &O::sentencepiece_model,
               "file of a SentencePiece model; empty: train a model from the text")
         .mark_as_path()
         .use_if({"tokenizer", {"sentencepiece"}});
+    options->add("tokenizer_file", &O::tokenizer_file, "file of the tokenizer bpe: a tokenizer.json")
+        .mark_as_path()
+        .use_if({"tokenizer", {"bpe"}});
     options
         ->add("vocabulary", &O::vocabulary,
               "tokens of a trained SentencePiece model; translation: 4000 by default")
@@ -59,10 +62,10 @@ const OptionTable<TextOptions>& text_table() {
         ->add_choice(
             "unknown_characters", &O::unknown_characters,
             {{"refuse", UnknownCharacters::refuse}, {"token", UnknownCharacters::token}},
-            "characters that the SentencePiece model lacks; token: use its unknown token, whose bits "
-            "are counted, but not its bytes")
+            "characters that the SentencePiece model or the BPE tokenizer lacks; token: use its unknown token, "
+            "whose bits are counted, but not its bytes")
         .use_for(OptionUse::model)
-        .use_if({"tokenizer", {kSentencePieceTokenizerName}})
+        .use_if({"tokenizer", {kSentencePieceTokenizerName, kBpeTokenizerName}})
         .allow_change_on_resume();
     options->add("sequence_length", &O::sequence_length, "tokens that a window predicts")
         .use_for(OptionUse::model)
@@ -246,6 +249,8 @@ bool has_validation_split(const CatalogueEntry& set, const OptionValues& values)
 Problems find_text_problems(const OptionValues& values) {
   const TextOptions text = text_table().read(values);
   Problems problems;
+  if (text.tokenizer_name == kBpeTokenizerName && text.tokenizer_file.empty())
+    problems.emplace_back("tokenizer_file", "the tokenizer \"bpe\" needs a tokenizer.json");
   if (text.eval_context >= text.sequence_length)
     problems.emplace_back("eval_context", concat_text("expected less than sequence_length = ",
                                                       text.sequence_length, ", got ", text.eval_context));

@@ -9,7 +9,7 @@ from pathlib import Path
 
 MAX_SIZE = 1 << 20  # largest value of model.layers and of other sizes
 PATHS = {
-    "data": ("path", "valid_path", "test_path", "sentencepiece_model", "image_cache", "lexicon", "feature_cache"),
+    "data": ("path", "valid_path", "test_path", "sentencepiece_model", "tokenizer_file", "image_cache", "lexicon", "feature_cache"),
     "model": ("init",),
 }
 

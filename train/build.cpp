@@ -79,8 +79,7 @@ UnknownCharacters parse_unknown_characters(const std::string& name) {
 std::string describe_encoding_error(const EncodingError& error) {
   const bool is_unknown = dynamic_cast<const UnknownCharacterError*>(&error) != nullptr;
   return error.what() + std::string(is_unknown
-                                        ? "; train the model with the option byte_fallback of spm_train, "
-                                          "or set data.unknown_characters = \"token\""
+                                        ? ", or set data.unknown_characters = \"token\""
                                         : "");
 }
 

@@ -7,6 +7,7 @@
 #include "core/system/log.h"
 #include "core/threads/threads.h"
 #include "data/files/gzip.h"
+#include "data/text/bpe/tokenizer_json.h"
 #include "data/text/unknown_tokens.h"
 
 namespace tapeformer {
@@ -108,12 +109,21 @@ class StoredTokens final : public TokenSequence {
   std::vector<T> tokens_;
 };
 
+// Returns the offset after the first line end in a text where the tokenizer can divide the text, or npos.
+size_t find_divisible_line_end(std::string_view text, const Tokenizer& tokenizer) {
+  for (size_t line = text.find('\n'); line != std::string_view::npos; line = text.find('\n', line + 1))
+    if (tokenizer.can_divide(text, line + 1)) return line + 1;
+  return std::string_view::npos;
+}
+
 // Divides a range into parts and returns the offsets of the ends of the parts. Each part ends at the first
-// line end after its first MiB. If there is no line end in the 64 KiB after the first MiB of a part, the
-// part ends after its first MiB, or up to 3 bytes earlier so that no character is divided. The last part of
-// a file can be shorter.
-std::vector<int64_t> part_ends(const TextRange& range) {
+// line end after its first MiB where the tokenizer can divide the text. If there is none, the last part of the
+// file is longer. Other tokenizers than "bpe" can divide any text: if there is no line end in the 64 KiB after
+// the first MiB of a part, the part ends after its first MiB, or up to 3 bytes earlier so that no character is
+// divided. The last part of a file can be shorter.
+std::vector<int64_t> part_ends(const TextRange& range, const Tokenizer& tokenizer) {
   constexpr int64_t kPartBytes = 1 << 20, kSearchedBytes = 1 << 16;
+  const bool needs_line_end = tokenizer.name() == kBpeTokenizerName;
   std::vector<int64_t> ends;
   for (int64_t at = range.first; at < range.last;) {
     // A part is contiguous in memory, so it does not cross the end of a file.
@@ -121,9 +131,12 @@ std::vector<int64_t> part_ends(const TextRange& range) {
     int64_t end = at + in_file;
     if (in_file > kPartBytes) {
       end = at + kPartBytes;
-      const size_t line = range.text->view(end, std::min(range.last - end, kSearchedBytes)).find('\n');
-      end = line == std::string_view::npos ? find_character_start(*range.text, end)
-                                           : end + static_cast<int64_t>(line) + 1;
+      const int64_t searched = needs_line_end ? in_file - kPartBytes : std::min(range.last - end, kSearchedBytes);
+      const size_t line = find_divisible_line_end(range.text->view(end, searched), tokenizer);
+      if (line != std::string_view::npos)
+        end += static_cast<int64_t>(line);
+      else
+        end = needs_line_end ? at + in_file : find_character_start(*range.text, end);
     }
     ends.push_back(end);
     at = end;
@@ -133,7 +146,7 @@ std::vector<int64_t> part_ends(const TextRange& range) {
 
 template <class T>
 std::unique_ptr<const TokenSequence> make_stored_tokens(const TextRange& range, const Tokenizer& tokenizer) {
-  const std::vector<int64_t> ends = part_ends(range);
+  const std::vector<int64_t> ends = part_ends(range, tokenizer);
   const auto count = static_cast<int64_t>(ends.size());
   const auto locate = [&](const EncodingError& error, int64_t at) {
     return range.text->location(at + static_cast<int64_t>(error.offset)) + ": " + error.what();
@@ -172,7 +185,7 @@ std::unique_ptr<const TokenSequence> make_tokens(const TextRange& range, const T
 // Logs the number of unknown tokens, and whether the tokens have other bytes than the text.
 void report_changes(const std::string& split, const TextRange& range, const TokenSequence& tokens,
                     const Tokenizer& tokenizer) {
-  if (tokenizer.name() != kSentencePieceTokenizerName) return;
+  if (tokenizer.name() != kSentencePieceTokenizerName && tokenizer.name() != kBpeTokenizerName) return;
   constexpr int64_t kBlock = 1 << 16;
   std::vector<int64_t> block;
   std::string text, decoded;
@@ -199,8 +212,10 @@ void report_changes(const std::string& split, const TextRange& range, const Toke
                 " %) stand for unknown characters; their bits are counted, but not their bytes");
   if (!equal || bytes != range.bytes())
     log_info("text ", split, ": the tokens have ", bytes, " bytes, the text has ", range.bytes(),
-             ", and they differ: the SentencePiece model changes the text, for example its spaces; bits per "
-             "byte refer to the tokens");
+             ", and they differ: the ",
+             tokenizer.name() == kBpeTokenizerName ? "tokenizer normalises the text"
+                                                   : "SentencePiece model changes the text, for example its spaces",
+             "; bits per byte refer to the tokens");
 }
 
 }  // namespace
@@ -210,11 +225,16 @@ std::shared_ptr<const Tokenizer> make_joint_tokenizer(const TextOptions& options
                                                       const std::vector<std::string>& other_paths,
                                                       uint64_t seed) {
   if (options.tokenizer_name == kByteTokenizerName) return make_byte_tokenizer();
-  if (options.tokenizer_name == kSentencePieceTokenizerName && !options.sentencepiece_model.empty()) {
-    const Bytes model = read_bytes(options.sentencepiece_model, kMaxModelBytes);
-    return make_sentencepiece_tokenizer(std::string(view_as_text(model, model.size())),
+  const auto read_model = [](const std::string& path, int64_t max_bytes) {
+    const Bytes model = read_bytes(path, max_bytes);
+    return std::string(view_as_text(model, model.size()));
+  };
+  if (options.tokenizer_name == kBpeTokenizerName)
+    return make_bpe_tokenizer(read_model(options.tokenizer_file, kMaxTokenizerJsonBytes), options.tokenizer_file,
+                              options.unknown_characters);
+  if (options.tokenizer_name == kSentencePieceTokenizerName && !options.sentencepiece_model.empty())
+    return make_sentencepiece_tokenizer(read_model(options.sentencepiece_model, kMaxModelBytes),
                                         options.sentencepiece_model, options.unknown_characters);
-  }
   const auto text = open_text(train_paths, options.tokenizer_name);
   if (options.tokenizer_name == kSentencePieceTokenizerName)
     return train_sentencepiece(*text, options.vocabulary, seed);

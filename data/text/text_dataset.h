@@ -13,10 +13,11 @@ namespace tapeformer {
 
 struct TextOptions {
   std::string path;                      // a file, a folder or a pattern; see list_text_files()
-  std::string tokenizer_name = "bytes";  // "bytes", "characters" or "sentencepiece"
+  std::string tokenizer_name = "bytes";  // "bytes", "characters", "sentencepiece" or "bpe"
   std::string sentencepiece_model;       // file of a SentencePiece model; empty: train a model
+  std::string tokenizer_file;            // file of "bpe", a tokenizer.json
   int64_t vocabulary = 2000;             // number of tokens of a trained SentencePiece model
-  // Encoding of characters that are not in the vocabulary of sentencepiece_model.
+  // Encoding of characters that are not in the vocabulary of sentencepiece_model or tokenizer_file.
   UnknownCharacters unknown_characters = UnknownCharacters::refuse;
   int64_t sequence_length = 256;  // number of predictions per window
   // Fractions of the text in `path` for validation and testing. The test split is the last part of the text,

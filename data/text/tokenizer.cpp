@@ -156,6 +156,7 @@ std::shared_ptr<const Tokenizer> deserialize_tokenizer(const std::string& name, 
   if (name == kByteTokenizerName) return make_byte_tokenizer();
   if (name == kCharacterTokenizerName) return restore_characters(data, source);
   if (name == kSentencePieceTokenizerName) return make_sentencepiece_tokenizer(data, source, unknown);
+  if (name == kBpeTokenizerName) return make_bpe_tokenizer(data, source, unknown);
   throw DataError(source + ": unknown tokenizer \"" + name + "\"");
 }
 

@@ -22,14 +22,14 @@ class EncodingError : public DataError {
   size_t offset;  // bytes from the start of the text
 };
 
-// Thrown if a character is not in the vocabulary of a SentencePiece model, which has a token for unknown
-// characters.
+// Thrown if a character is not in the vocabulary of a SentencePiece model or a BPE tokenizer, which can have a
+// token for unknown characters.
 class UnknownCharacterError : public EncodingError {
  public:
   using EncodingError::EncodingError;
 };
 
-// Encoding of characters that are not in the vocabulary of a SentencePiece model.
+// Encoding of characters that are not in the vocabulary of a SentencePiece model or a BPE tokenizer.
 enum class UnknownCharacters {
   refuse,  // throw UnknownCharacterError
   token,   // use the unknown token, which stands for one or more characters
@@ -42,7 +42,7 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
   virtual ~Tokenizer() = default;
 
-  virtual std::string name() const = 0;         // "bytes", "characters" or "sentencepiece"
+  virtual std::string name() const = 0;         // "bytes", "characters", "sentencepiece" or "bpe"
   virtual int64_t vocabulary_size() const = 0;  // number of different tokens
   // Returns the tokens of a text. Throws EncodingError for characters that are not in the vocabulary.
   // Tokenizers other than "bytes" also throw EncodingError for invalid UTF-8.
@@ -51,15 +51,22 @@ class Tokenizer {
   virtual std::string_view get_token_text(int64_t token) const = 0;
   // Returns the token of unknown characters, whose text is empty, or -1 if the tokenizer has none.
   virtual int64_t unknown_token() const { return -1; }
+  // Returns the tokens that a model expects before a text, and the tokens that end a generated text. Most
+  // tokenizers have none.
+  virtual std::span<const int32_t> start_tokens() const { return {}; }
+  virtual std::span<const int32_t> stop_tokens() const { return {}; }
+  // Returns whether the tokens of a text are those of its first `at` bytes and those of the rest. The text has a
+  // line end before `at`.
+  virtual bool can_divide(std::string_view /*text*/, size_t /*at*/) const { return true; }
   // Returns the data for deserialize_tokenizer(): an empty text for "bytes", the characters in the order of
-  // their tokens for "characters", and the model for "sentencepiece".
+  // their tokens for "characters", the model for "sentencepiece", and a tokenizer.json for "bpe".
   virtual std::string serialize() const = 0;
   // Returns the text of all tokens, in which U+FFFD stands for the unknown token.
   std::string decode(std::span<const int64_t> tokens) const;
 };
 
 inline constexpr char kByteTokenizerName[] = "bytes", kCharacterTokenizerName[] = "characters",
-                      kSentencePieceTokenizerName[] = "sentencepiece";
+                      kSentencePieceTokenizerName[] = "sentencepiece", kBpeTokenizerName[] = "bpe";
 
 std::shared_ptr<const Tokenizer> make_byte_tokenizer();
 
@@ -83,6 +90,10 @@ std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(
 std::shared_ptr<const Tokenizer> train_sentencepiece(
     const TextSource& text, int64_t vocabulary, uint64_t seed,
     std::chrono::milliseconds log_interval = std::chrono::seconds(10));
+
+// Returns a byte-level BPE tokenizer from the text of a tokenizer.json; see data/text/bpe/tokenizer_json.h.
+std::shared_ptr<const Tokenizer> make_bpe_tokenizer(const std::string& json, const std::string& source,
+                                                    UnknownCharacters unknown = UnknownCharacters::refuse);
 
 // Restores the tokenizer `name` from `data`, which is a result of Tokenizer::serialize(). `source` is the
 // name of the data in error messages. Throws DataError if the data is damaged, and ConfigError in a build

@@ -18,6 +18,7 @@ Report run_text(const BenchmarkArguments& arguments) {
   TextOptions options;
   options.path = path;
   options.tokenizer_name = arguments.options.get<std::string>("tokenizer");
+  options.tokenizer_file = arguments.options.get<std::string>("tokenizer-file");
   options.sequence_length = number("length");
   options.use_random_windows = true;
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -55,7 +56,9 @@ Benchmark make_text_benchmark() {
            {.name = "tokenizer",
             .default_value = std::string(kByteTokenizerName),
             .help = "tokens of the text",
-            .choices = {kByteTokenizerName, kCharacterTokenizerName, kSentencePieceTokenizerName}},
+            .choices = {kByteTokenizerName, kCharacterTokenizerName, kSentencePieceTokenizerName,
+                        kBpeTokenizerName}},
+           {.name = "tokenizer-file", .default_value = std::string(), .help = "tokenizer.json of bpe"},
            {.name = "length",
             .default_value = int64_t{256},
             .help = "predictions per window",

@@ -31,6 +31,7 @@ const std::vector<Folder>& folders() {
       {"train/optimization/", {"core/", "autograd/", "ops/", "train/optimization/"}},
       {"train/config/", {"core/", "data/", "models/", "train/optimization/", "train/config/"}},
       {"train/checkpoint/", {"core/", "data/", "models/", "train/config/", "train/", "train/checkpoint/"}},
+      {"train/pretrained/", {"core/", "data/", "train/checkpoint/", "train/pretrained/"}},
       {"train/tasks/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
         "train/distributed/", "train/tasks/"}},
@@ -50,6 +51,7 @@ const std::vector<Folder>& folders() {
         "train/reproduce/"}},
       {"train/cli/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
+        "train/pretrained/",
         "train/distributed/", "train/tasks/", "train/loop/", "train/bench/", "train/report/",
         "train/reproduce/", "train/cli/"}},
       {"train/",
@@ -66,8 +68,9 @@ const std::vector<Folder>& folders() {
 const Names& closed_folders() {
   static const auto* const list =
       new Names{"ops/kernels/",      "ops/cpu/",           "ops/cuda/",        "train/config/",
-                "train/checkpoint/", "train/distributed/", "train/tasks/",     "train/loop/",
-                "train/bench/",      "train/report/",      "train/reproduce/", "train/cli/"};
+                "train/checkpoint/", "train/pretrained/",  "train/distributed/", "train/tasks/",
+                "train/loop/",       "train/bench/",       "train/report/",    "train/reproduce/",
+                "train/cli/"};
   return *list;
 }
 
@@ -90,7 +93,7 @@ const std::vector<Vendor>& vendors() {
       {"fmt/", {"train/report/", "train/reproduce/"}},
       {"toml++/", {"train/"}},
       {"cxxopts", {"train/"}},
-      {"nlohmann/", {"train/", "tests/"}, {"train/reproduce/"}},
+      {"nlohmann/", {"train/", "data/text/bpe/", "tests/"}, {"train/reproduce/", "data/text/bpe/"}},
       {"zlib.h", {"data/", "tests/"}},
       {"archive.h", {"data/files/"}},
       {"archive_entry.h", {"data/files/"}},

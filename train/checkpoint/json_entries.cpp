@@ -26,6 +26,12 @@ std::string format_json_value(const Json& value) {
   return text;
 }
 
+bool is_integer_between(const Json& value, int64_t min, int64_t max) {
+  return value.is_number_integer() &&
+         !(value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) &&
+         value.get<int64_t>() >= min && value.get<int64_t>() <= max;
+}
+
 // Parses JSON and limits the depth of nesting. nlohmann::json copies, compares and prints values recursively,
 // so deeply nested values could overflow the stack.
 Json parse(const std::string& text, const std::string& prefix) {
@@ -73,6 +79,14 @@ bool JsonObjectReader::has_key(const std::string& key) const {
   return object_->json.contains(key);
 }
 
+bool JsonObjectReader::is_null(const std::string& key) const {
+  return object_->at(key).is_null();
+}
+
+bool JsonObjectReader::is_list(const std::string& key) const {
+  return object_->at(key).is_array();
+}
+
 std::vector<std::string> JsonObjectReader::keys() const {
   std::vector<std::string> names;
   for (const auto& item : object_->json.items()) names.push_back(item.key());
@@ -91,12 +105,16 @@ std::string JsonObjectReader::to_json() const {
 
 int64_t JsonObjectReader::get_integer(const std::string& key, int64_t min, int64_t max) const {
   const Json& value = object_->at(key);
-  const bool fits =
-      value.is_number_integer() &&
-      !(value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) &&
-      value.get<int64_t>() >= min && value.get<int64_t>() <= max;
-  if (!fits) fail(key, concat_text("an integer from ", min, " to ", max));
+  if (!is_integer_between(value, min, max)) fail(key, concat_text("an integer from ", min, " to ", max));
   return value.get<int64_t>();
+}
+
+std::vector<int64_t> JsonObjectReader::get_integers(const std::string& key, int64_t min, int64_t max) const {
+  const Json& value = object_->at(key);
+  const auto fits = [&](const Json& element) { return is_integer_between(element, min, max); };
+  if (!value.is_array() || !std::all_of(value.begin(), value.end(), fits))
+    fail(key, concat_text("a list of integers from ", min, " to ", max));
+  return value.get<std::vector<int64_t>>();
 }
 
 double JsonObjectReader::get_number(const std::string& key, double min, double max,

@@ -20,12 +20,15 @@ class JsonObjectReader {
   JsonObjectReader(const std::string& text, const std::string& prefix);
 
   bool has_key(const std::string& key) const;
+  bool is_null(const std::string& key) const;
+  bool is_list(const std::string& key) const;
   std::vector<std::string> keys() const;
   // Returns a reader for the entry `key`, which must be an object.
   JsonObjectReader get_object(const std::string& key) const;
   std::string to_json() const;
 
   int64_t get_integer(const std::string& key, int64_t min, int64_t max) const;
+  std::vector<int64_t> get_integers(const std::string& key, int64_t min, int64_t max) const;
   // Returns a finite number from `min` to `max`. `expected` describes this range in error messages.
   double get_number(const std::string& key, double min, double max, const std::string& expected) const;
   double get_number(const std::string& key) const;

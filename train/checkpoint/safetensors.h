@@ -1,6 +1,6 @@
 // A reader and writer of safetensors files (https://github.com/huggingface/safetensors). A file consists of
 // three parts: the length of the header as 8 little-endian bytes, a JSON header, and the data. The header
-// contains the dtype, the shape and the byte range of each tensor.
+// contains the dtype, the shape and the byte range of each tensor. BOOL is read as uint8.
 //
 // The reader checks the header against the size of the file before it allocates tensors. A damaged or
 // malicious file causes a CheckpointError, but no crash and no allocation larger than the file. The message

@@ -49,17 +49,19 @@ SafetensorsEntry read_entry(const std::string& name, const HeaderJson& fields) {
     if (field.key() != "dtype" && field.key() != "shape" && field.key() != "data_offsets")
       fail("tensor ", format_tensor_name(name), " has an unknown field ", format_tensor_name(field.key()));
   if (fields.size() != 3) fail("tensor ", format_tensor_name(name), " lacks dtype, shape or data_offsets");
+  const HeaderJson& type = fields["dtype"];
+  const bool is_float16 = type == "F16";
   const DType* const dtype = std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](DType known) {
-    return fields["dtype"] == get_safetensors_dtype_name(known);
+    return type == (is_float16 ? "F16" : get_safetensors_dtype_name(known)) ||
+           (known == DType::uint8 && type == "BOOL");
   });
   if (dtype == std::end(kDTypes))
     fail("tensor ", format_tensor_name(name), " has the dtype ",
-         format_tensor_name(fields["dtype"].is_string() ? fields["dtype"].get<std::string>()
-                                                        : fields["dtype"].type_name()),
-         ", expected F32, F64, BF16, I32, I64 or U8");
+         format_tensor_name(type.is_string() ? type.get<std::string>() : type.type_name()),
+         ", expected F32, F64, F16, BF16, I32, I64, U8 or BOOL");
   const std::vector<uint64_t> offsets = read_sizes(name, fields["data_offsets"]);
   if (offsets.size() != 2) fail("tensor ", format_tensor_name(name), ": expected two data offsets");
-  SafetensorsEntry entry{*dtype, {}, offsets[0], offsets[1]};
+  SafetensorsEntry entry{*dtype, is_float16, {}, offsets[0], offsets[1]};
   for (const uint64_t size : read_sizes(name, fields["shape"]))
     entry.shape.append(static_cast<int64_t>(size));
   return entry;
@@ -124,7 +126,7 @@ SafetensorsHeader read_entries(const std::string& text) {
 // Returns the size of a tensor in bytes, or std::nullopt if the size is greater than INT64_MAX. The overflow
 // check treats each dimension of size 0 as size 1, so that the strides of an empty tensor cannot overflow.
 std::optional<uint64_t> compute_byte_count(const SafetensorsEntry& entry) {
-  uint64_t bound = static_cast<uint64_t>(size_of(entry.dtype));
+  auto bound = static_cast<uint64_t>(get_stored_element_bytes(entry));
   for (const int64_t size : entry.shape)
     if (__builtin_mul_overflow(bound, static_cast<uint64_t>(std::max<int64_t>(size, 1)), &bound) ||
         bound > static_cast<uint64_t>(INT64_MAX))
@@ -151,7 +153,7 @@ void check_layout(const std::map<std::string, SafetensorsEntry>& entries, uint64
       fail("tensor ", format_tensor_name(name), ": the shape ", entry.shape.to_string(), " overflows");
     if (*bytes != entry.end - entry.begin)
       fail("tensor ", format_tensor_name(name), " of shape ", entry.shape.to_string(), " and type ",
-           get_safetensors_dtype_name(entry.dtype), " needs ", *bytes, " bytes, its offsets give ",
+           entry.is_float16 ? "F16" : get_safetensors_dtype_name(entry.dtype), " needs ", *bytes, " bytes, its offsets give ",
            entry.end - entry.begin);
     expected = entry.end;
   }
@@ -160,6 +162,10 @@ void check_layout(const std::map<std::string, SafetensorsEntry>& entries, uint64
 }
 
 }  // namespace
+
+int64_t get_stored_element_bytes(const SafetensorsEntry& entry) {
+  return entry.is_float16 ? int64_t{sizeof(uint16_t)} : size_of(entry.dtype);
+}
 
 const char* get_safetensors_dtype_name(DType dtype) {
   switch (dtype) {

@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kLocalKeys[] = {"run.device",      "run.threads",      "data.path",
                                       "data.valid_path", "data.test_path",   "data.sentencepiece_model",
                                       "data.lexicon",    "data.image_cache", "data.feature_cache",
-                                      "model.init"};
+                                      "model.init",      "data.tokenizer_file"};
 
 }  // namespace
 

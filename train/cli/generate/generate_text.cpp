@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <numeric>
 
 #include "core/base/errors.h"
 #include "core/stopwatch.h"
@@ -68,8 +67,8 @@ std::string read_prompt_file(const std::string& path) try {
   throw DataError(std::string("--prompt-file: ") + error.what());
 }
 
-// Returns the prompt. The default prompt is a line end or, if the vocabulary has no line end, the text of the
-// first token whose text is not empty.
+// Returns the prompt. The default prompt is empty if the tokenizer has start tokens, and otherwise a line end
+// or, if the vocabulary has no line end, the text of the first token whose text is not empty.
 std::string read_prompt(const CommandLine& line, const Tokenizer& tokenizer) {
   const bool from_stdin = line.positionals.size() > 1, from_file = is_given(line, "prompt-file");
   if (int{from_stdin} + int{from_file} + int{is_given(line, "prompt")} > 1)
@@ -82,6 +81,7 @@ std::string read_prompt(const CommandLine& line, const Tokenizer& tokenizer) {
     return prepare_text(read_prompt_file(path), path, tokenizer);
   }
   if (is_given(line, "prompt")) return line.options.get<std::string>("prompt");
+  if (!tokenizer.start_tokens().empty()) return "";
   try {
     if (!tokenizer.encode("\n").empty()) return "\n";
   } catch (const EncodingError&) {
@@ -91,9 +91,12 @@ std::string read_prompt(const CommandLine& line, const Tokenizer& tokenizer) {
   return std::string(tokenizer.get_token_text(token));
 }
 
+// Returns the start tokens of the tokenizer and the tokens of the prompt.
 std::vector<int32_t> encode_prompt(const std::string& prompt, const Tokenizer& tokenizer) {
   try {
-    auto tokens = tokenizer.encode(prompt);
+    std::vector<int32_t> tokens(tokenizer.start_tokens().begin(), tokenizer.start_tokens().end());
+    const std::vector<int32_t> own = tokenizer.encode(prompt);
+    tokens.insert(tokens.end(), own.begin(), own.end());
     if (tokens.empty()) throw ConfigError("the prompt is empty, expected at least one token");
     return tokens;
   } catch (const EncodingError& error) {
@@ -159,6 +162,7 @@ struct Speed {
   // tokens.
   double prompt_seconds = 0, seconds = 0;
   int64_t state_bytes = 0;    // size of the decoder state after the last text; 0 in the mode "recompute"
+  int64_t drawn_count = 0;    // tokens that were drawn, with the stop token that ends a text
   int64_t unknown_count = 0;  // unknown tokens that were drawn
   std::vector<Report> at_positions;  // speed over the 1,000 tokens before each position 2,000 * 10^n
 };
@@ -177,10 +181,12 @@ std::unique_ptr<TokenStream> make_stream(const AutoregressiveTask& task, const G
   }
 }
 
+// Draws tokens until the text has `length` tokens, or until a stop token, which is not a part of the text.
 std::string draw_text(const AutoregressiveTask& task, const GenerationOptions& options,
                       const std::vector<int32_t>& prompt, TextLength length, TextOutput& output,
                       Speed& speed) {
   const auto given = static_cast<int64_t>(prompt.size());
+  const std::span<const int32_t> stops = task.tokenizer()->stop_tokens();
   const Stopwatch prompt_watch(kCpu);
   const auto own_stream = make_stream(task, options, given + length.drawn - 1, length.window);
   TokenStream& stream = *own_stream;
@@ -192,6 +198,8 @@ std::string draw_text(const AutoregressiveTask& task, const GenerationOptions& o
   int64_t next_power = 2 * kSpeedTokens;
   for (int64_t i = 0; i < length.drawn; ++i) {
     const int64_t drawn = stream.draw();
+    ++speed.drawn_count;
+    if (std::find(stops.begin(), stops.end(), drawn) != stops.end()) break;
     const std::string_view token = get_shown_text(*task.tokenizer(), drawn);
     speed.unknown_count += drawn == task.tokenizer()->unknown_token();
     output.write(token);
@@ -270,7 +278,7 @@ std::vector<OptionSpec> make_text_generation_options() {
        .help = "text: file with the text to continue; -: standard input"},
       {.name = "length",
        .default_value = kDefaultLength,
-       .help = "text: number of tokens to draw; the default is limited to the length of training",
+       .help = "text: maximum number of tokens to draw; the default is limited to the length of training",
        .min = 1,
        .max = 1e12},
       {.name = "window",
@@ -326,7 +334,8 @@ void generate_text(const LoadedTask& run, const GenerationOptions& options, cons
   const int64_t prompt_unknown = count_unknown(*task.tokenizer(), tokens),
                 drawn_unknown = sum_over_processes(processes, speed.unknown_count);
   warn_about_unknown_tokens(prompt_unknown, drawn_unknown);
-  const auto drawn = static_cast<double>(count * length.drawn);
+  const int64_t drawn_count = sum_over_processes(processes, speed.drawn_count);
+  const auto drawn = static_cast<double>(drawn_count);
   log_info(drawn, " tokens in ", speed.seconds, " s, ", drawn / speed.seconds, " tokens/s");
   if (!line.common_options.json) return;
   Report report;
@@ -334,6 +343,7 @@ void generate_text(const LoadedTask& run, const GenerationOptions& options, cons
       .add("prompt", prompt)
       .add("prompt_tokens", static_cast<int64_t>(tokens.size()))
       .add("length", length.drawn)
+      .add("drawn_tokens", drawn_count)
       .add("window", length.window)
       .add("mode", to_string(options.mode))
       .add("prompt_seconds", speed.prompt_seconds)

@@ -17,6 +17,7 @@ std::string to_json(const Tokenizer& tokenizer) {
   nlohmann::ordered_json json{{"tokenizer", tokenizer.name()}, {"vocabulary", tokenizer.vocabulary_size()}};
   if (tokenizer.name() == kCharacterTokenizerName) json["characters"] = tokenizer.serialize();
   if (tokenizer.name() == kSentencePieceTokenizerName) json["model"] = encode_base64(tokenizer.serialize());
+  if (tokenizer.name() == kBpeTokenizerName) json["model"] = tokenizer.serialize();
   return json.dump();
 }
 
@@ -32,6 +33,7 @@ std::shared_ptr<const Tokenizer> parse_tokenizer(const std::string& task_json, c
     if (!model) throw CheckpointError(path + ": task.model: expected Base64");
     data = *model;
   }
+  if (name == kBpeTokenizerName) data = entries.get_string("model");
   auto tokenizer = deserialize_tokenizer(name, data, path + ": task", unknown);
   const int64_t vocabulary = entries.get_integer("vocabulary", 1, kMaxVocabulary);
   if (vocabulary != tokenizer->vocabulary_size())

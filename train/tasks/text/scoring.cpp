@@ -66,9 +66,13 @@ std::vector<int64_t> encode_text(const Tokenizer& tokenizer, std::string_view te
 }
 
 LineScorer::LineScorer(const AutoregressiveModel& model, const Tokenizer& tokenizer)
-    : model_(model), tokenizer_(tokenizer) {
+    : model_(model),
+      tokenizer_(tokenizer),
+      context_(tokenizer.start_tokens().begin(), tokenizer.start_tokens().end()) {
   try {
-    line_end_ = encode_text(tokenizer, "\n", "line end");
+    const std::vector<int64_t> tokens = encode_text(tokenizer, "\n", "line end");
+    context_.insert(context_.end(), tokens.begin(), tokens.end());
+    line_end_ = "\n";
   } catch (const DataError&) {
   }
 }
@@ -77,13 +81,13 @@ TextScore LineScorer::score(std::string_view line, const std::string& location) 
   if (line.size() > kMaxLineBytes)
     throw DataError(concat_text(location, ": the line has ", line.size(), " bytes, expected at most ",
                                 kMaxLineBytes, "; divide the line"));
-  std::vector<int64_t> tokens = line_end_;
-  const auto own = encode_text(tokenizer_, std::string(line) + (line_end_.empty() ? "" : "\n"), location);
+  std::vector<int64_t> tokens = context_;
+  const auto own = encode_text(tokenizer_, std::string(line) + line_end_, location);
   tokens.insert(tokens.end(), own.begin(), own.end());
   TextScore score;
   if (tokens.size() <= 1) return score;
   const std::vector<double> nats = compute_token_losses(model_, tokens);
-  for (size_t i = std::max<size_t>(line_end_.size(), 1); i < tokens.size(); ++i) {
+  for (size_t i = std::max<size_t>(context_.size(), 1); i < tokens.size(); ++i) {
     score.nats += nats[i - 1];
     score.add_token(tokenizer_, tokens[i]);
   }

@@ -31,8 +31,9 @@ std::vector<double> compute_token_losses(const AutoregressiveModel& model, std::
 std::vector<int64_t> encode_text(const Tokenizer& tokenizer, std::string_view text,
                                  const std::string& location);
 
-// A scorer of lines independently of each other: the model reads a line end as context, and predicts a line
-// and its end. If the vocabulary lacks line ends, the first token of a line is not predicted.
+// A scorer of lines independently of each other: the model reads the start tokens of the tokenizer and a line
+// end as context, and predicts a line and its end. If there is no context, because the vocabulary lacks line
+// ends, the first token of a line is not predicted.
 class LineScorer {
  public:
   static constexpr size_t kMaxLineBytes = size_t{1} << 24;
@@ -46,7 +47,8 @@ class LineScorer {
  private:
   const AutoregressiveModel& model_;
   const Tokenizer& tokenizer_;
-  std::vector<int64_t> line_end_;  // its tokens; empty if the vocabulary lacks line ends
+  std::vector<int64_t> context_;
+  std::string line_end_;  // empty if the vocabulary lacks line ends
 };
 
 // Evaluates a split with the recurrent form of the model, which reads the tokens one after another, without

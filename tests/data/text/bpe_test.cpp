@@ -1,0 +1,182 @@
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "data/text/bpe/byte_alphabet.h"
+#include "data/text/bpe/tokenizer_json.h"
+#include "data/text/text_dataset.h"
+#include "tests/data/support.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+using Json = nlohmann::json;
+
+std::string golden_path(const std::string& name) {
+  return SOURCE_DIR "/tests/golden/" + name;
+}
+
+std::string read_golden(const std::string& name) {
+  const Bytes bytes = read_bytes(golden_path(name), 1 << 24);
+  return std::string(view_as_text(bytes, bytes.size()));
+}
+
+Json base_json() {
+  return Json::parse(read_golden("bpe_tokenizer.json"));
+}
+
+std::shared_ptr<const Tokenizer> tokenizer_of(const Json& json,
+                                              UnknownCharacters unknown = UnknownCharacters::refuse) {
+  return make_bpe_tokenizer(json.dump(), "tokenizer.json", unknown);
+}
+
+std::string decoded(const Tokenizer& tokenizer, const std::vector<int32_t>& tokens) {
+  return tokenizer.decode(std::vector<int64_t>(tokens.begin(), tokens.end()));
+}
+
+std::string refusal(const Json& json) {
+  return message_of<DataError>([&] { tokenizer_of(json); });
+}
+
+// Returns the message for the golden tokenizer whose entry at `pointer` has another value.
+std::string refusal_with(const std::string& pointer, const Json& value) {
+  Json json = base_json();
+  json[Json::json_pointer(pointer)] = value;
+  return refusal(json);
+}
+
+}  // namespace
+
+TEST_CASE("BPE tokens are those of the package tokenizers, for every split") {
+  const Json golden = Json::parse(read_golden("bpe.json"));
+  const auto texts = golden["texts"].get<std::vector<std::string>>();
+  for (const Json& expected : golden["tokenizers"]) {
+    Json json = base_json();
+    for (const char* key : {"pre_tokenizer", "normalizer"}) json[key] = expected[key];
+    json["model"]["ignore_merges"] = expected["ignore_merges"];
+    const auto tokenizer = tokenizer_of(json);
+    const auto restored = deserialize_tokenizer(kBpeTokenizerName, tokenizer->serialize(), "state.json");
+    CHECK(restored->serialize() == tokenizer->serialize());
+    for (size_t i = 0; i < texts.size(); ++i) {
+      CAPTURE(expected["name"]);
+      CAPTURE(texts[i]);
+      const std::vector<int32_t> tokens = tokenizer->encode(texts[i]);
+      CHECK(tokens == expected["tokens"][i].get<std::vector<int32_t>>());
+      CHECK(tokens == restored->encode(texts[i]));
+      if (json["normalizer"].is_null()) CHECK(decoded(*tokenizer, tokens) == texts[i]);
+    }
+  }
+}
+
+TEST_CASE("special tokens with the names of ends are stop tokens, and a template gives start tokens") {
+  Json json = base_json();
+  auto tokenizer = tokenizer_of(json);
+  CHECK(tokenizer->vocabulary_size() == 427);
+  CHECK(tokenizer->start_tokens().empty());
+  REQUIRE(tokenizer->stop_tokens().size() == 1);
+  CHECK(tokenizer->get_token_text(tokenizer->stop_tokens()[0]) == "<|endoftext|>");
+  CHECK(tokenizer->get_token_text(421) == "<|end|>");
+  json["post_processor"] = Json::parse(
+      R"({"type":"Sequence","processors":[{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":false},
+      {"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<|pad|>","type_id":0}},
+      {"Sequence":{"id":"A","type_id":0}}],"pair":[],
+      "special_tokens":{"<|pad|>":{"id":"<|pad|>","ids":[422],"tokens":["<|pad|>"]}}}]})");
+  tokenizer = tokenizer_of(json);
+  REQUIRE(tokenizer->start_tokens().size() == 1);
+  CHECK(tokenizer->start_tokens()[0] == 422);
+  const auto restored = deserialize_tokenizer(kBpeTokenizerName, tokenizer->serialize(), "state.json");
+  CHECK(restored->start_tokens()[0] == 422);
+  BpeModel model = parse_tokenizer_json(json.dump(), "t");
+  model.stop_tokens = {5, 6};
+  model.pieces.resize(512);  // unused tokens, as in models whose embedding is larger than the vocabulary
+  const BpeModel again = parse_tokenizer_json(write_tokenizer_json(model), "t");
+  CHECK(again.stop_tokens == model.stop_tokens);
+  CHECK(again.pieces == model.pieces);
+  CHECK(make_bpe_tokenizer(again, "t")->get_token_text(511).empty());
+}
+
+TEST_CASE("a byte that the BPE vocabulary lacks is an error with its position, or the unknown token") {
+  Json json = base_json();
+  json["model"]["vocab"].erase(write_byte_character(0xF1));
+  size_t offset = 0;
+  const std::string text = "ab<|end|>é \U00040000";  // U+40000 begins with the byte 0xF1
+  try {
+    tokenizer_of(json)->encode(text);
+  } catch (const UnknownCharacterError&) {
+    FAIL("the tokenizer has no unknown token");
+  } catch (const EncodingError& error) {
+    offset = error.offset;
+    CHECK(contains(error.what(), "(U+40000) has a byte that is not in the vocabulary"));
+  }
+  CHECK(offset == text.size() - 4);
+  json["model"]["unk_token"] = "a";
+  CHECK_THROWS_AS(tokenizer_of(json)->encode(text), UnknownCharacterError);
+  const auto accepting = tokenizer_of(json, UnknownCharacters::token);
+  CHECK(accepting->unknown_token() == tokenizer_of(json)->encode("a")[0]);
+  CHECK(decoded(*accepting, accepting->encode("b\U00040000")) == std::string("b") + "\x80\x80\x80");
+  CHECK_THROWS_AS(tokenizer_of(json)->encode("bad \xFF"), EncodingError);
+}
+
+TEST_CASE("a tokenizer.json with parts that are not implemented is refused by name") {
+  CHECK(contains(refusal_with("/model/type", "Unigram"), R"(expected "BPE", got "Unigram")"));
+  CHECK(contains(refusal_with("/normalizer", {{"type", "Lowercase"}}), R"(NFC or none, got "Lowercase")"));
+  CHECK(contains(refusal_with("/pre_tokenizer", {{"type", "Metaspace"}}), "got \"{"));
+  CHECK(contains(refusal_with("/pre_tokenizer/add_prefix_space", true), "expected the split of GPT-2, SmolLM"));
+  CHECK(contains(refusal_with("/pre_tokenizer", nullptr), "pre_tokenizer"));
+  CHECK(contains(refusal_with("/post_processor", {{"type", "RobertaProcessing"}}), "RobertaProcessing"));
+  CHECK(contains(refusal_with("/decoder", {{"type", "WordPiece"}}), "WordPiece"));
+  CHECK(contains(refusal_with("/model/dropout", 0.1), "expected null, got 0.1"));
+  CHECK(contains(refusal_with("/model/byte_fallback", true), "byte_fallback: expected false, got true"));
+  CHECK(contains(refusal_with("/model/end_of_word_suffix", "</w>"), "end_of_word_suffix"));
+  CHECK(contains(refusal_with("/added_tokens/0/lstrip", true), "\"<|endoftext|>\" has lstrip = true"));
+  CHECK(contains(refusal_with("/model/new_option", 1), "unknown entry \"new_option\""));
+  CHECK(contains(refusal_with("/new_part", 1), "unknown entry \"new_part\""));
+}
+
+TEST_CASE("a damaged tokenizer.json is an error with the entry") {
+  CHECK(contains(refusal_with("/model/vocab/a", -1), "vocab[\"a\"]: expected an integer from 0"));
+  CHECK(contains(refusal_with("/model/vocab/a", 12345678), "the largest token is 12345678, and only 428"));
+  CHECK(contains(refusal_with("/model/vocab/a", 0), "the token 0 has two pieces"));
+  CHECK(contains(refusal_with("/model/merges/0", "a b c"), "expected two pieces with a space"));
+  CHECK(contains(refusal_with("/model/merges/0", Json::array({"a"})), "expected two pieces"));
+  CHECK(contains(refusal_with("/model/merges/0", Json::array({"a", "\u4e2d"})), "is not in the vocabulary"));
+  CHECK(contains(refusal_with("/added_tokens/0/content", ""), "the added token 420 has no text"));
+  CHECK(contains(refusal_with("/added_tokens", 3), "added_tokens: expected a list, got 3"));
+  CHECK(contains(refusal_with("/model", 3), "expected an object"));
+  const std::string text = read_golden("bpe_tokenizer.json");
+  const auto parse_error = [](const std::string& damaged) {
+    return message_of<DataError>([&] { make_bpe_tokenizer(damaged, "t.json"); });
+  };
+  CHECK(contains(parse_error(text.substr(0, 3000)), "t.json: is not valid JSON at byte"));
+  CHECK(contains(parse_error(std::string(100'000, '[')), "t.json: is nested deeper than 16"));
+  CHECK(contains(parse_error("[]"), "t.json: expected an object"));
+  CHECK(contains(parse_error("{}"), "t.json: the entry \"pre_tokenizer\" is missing"));
+}
+
+TEST_CASE("a text that is encoded in parts has the tokens of the whole text") {
+  const TempDir dir;
+  std::string text;
+  for (int i = 0; text.size() < 3'000'000; ++i)
+    text += i % 3 == 0 ? "In the beginning  \n\n" : i % 3 == 1 ? "\n12345\n  the earth\r\n" : "void.\n日本語\n";
+  write_file(dir / "text.txt", text);
+  TextOptions options{.path = (dir / "text.txt").string(),
+                      .tokenizer_name = kBpeTokenizerName,
+                      .tokenizer_file = golden_path("bpe_tokenizer.json"),
+                      .valid_share = 0,
+                      .test_share = 0};
+  const auto tokenizer = make_tokenizer(options, 1);
+  const TextDataset dataset(options, "text", "train", tokenizer);
+  const std::vector<int32_t> expected = tokenizer->encode(text);
+  std::vector<int64_t> tokens(static_cast<size_t>(dataset.tokens().size()));
+  dataset.tokens().read(0, dataset.tokens().size(), tokens.data());
+  CHECK(tokens == std::vector<int64_t>(expected.begin(), expected.end()));
+}
+
+TEST_CASE("the time of BPE grows almost linearly with the length of a word") {
+  const auto tokenizer = tokenizer_of(base_json());
+  std::string text;
+  for (int i = 0; i < 1'000'000; ++i) text += static_cast<char>('a' + i * 7 % 26);
+  CHECK(decoded(*tokenizer, tokenizer->encode(text)) == text);  // takes hours in quadratic time
+}

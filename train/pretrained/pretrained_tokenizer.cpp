@@ -1,0 +1,145 @@
+#include "train/pretrained/pretrained_tokenizer.h"
+
+#include <algorithm>
+
+#include "core/base/errors.h"
+#include "core/system/printable.h"
+#include "data/text/bpe/tokenizer_json.h"
+
+namespace tapeformer {
+namespace {
+
+// A value of tokenizer.ggml.pre.
+struct GgufSplit {
+  const char* name;
+  BpeSplit split;
+  bool normalizes_to_nfc = false, ignores_merges = false, has_start_token = false;
+};
+
+constexpr GgufSplit kSplits[] = {
+    {"gpt-2", BpeSplit::gpt2},
+    {"smollm", BpeSplit::smollm},
+    {"qwen2", BpeSplit::qwen2, true},
+    {"qwen35", BpeSplit::qwen35, true},
+    {"llama-bpe", BpeSplit::llama3, false, true, true},
+};
+
+// Values of tokenizer.ggml.token_type.
+enum GgufTokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+
+[[noreturn]] void fail(const GgufFile& file, const std::string& key, const std::string& problem) {
+  throw CheckpointError(file.path() + ": " + key + ": " + problem);
+}
+
+const GgufSplit& find_split(const GgufFile& file) {
+  const std::string kind = file.get<std::string>("tokenizer.ggml.model");
+  if (kind != "gpt2")
+    fail(file, "tokenizer.ggml.model", "expected byte-level BPE, \"gpt2\", got \"" + escape_line(kind.substr(0, 60)) + "\"");
+  const std::string name = file.get<std::string>("tokenizer.ggml.pre");
+  for (const GgufSplit& split : kSplits)
+    if (name == split.name) return split;
+  fail(file, "tokenizer.ggml.pre",
+       "expected gpt-2, smollm, qwen2, qwen35 or llama-bpe, got \"" + escape_line(name.substr(0, 60)) + "\"");
+}
+
+// Returns the token in `key`, or -1 if the file does not have the key.
+int32_t get_token(const GgufFile& file, const std::string& key, const BpeModel& model) {
+  if (!file.has(key)) return -1;
+  const int64_t token = file.get<int64_t>(key);
+  if (token < 0 || token >= static_cast<int64_t>(model.pieces.size()))
+    fail(file, key, concat_text("is ", token, ", and the vocabulary has ", model.pieces.size(), " tokens"));
+  return static_cast<int32_t>(token);
+}
+
+void set_token_types(const GgufFile& file, BpeModel& model) {
+  const std::string key = "tokenizer.ggml.token_type";
+  const auto types = file.get<std::vector<int64_t>>(key);
+  if (types.size() != model.pieces.size())
+    fail(file, key, concat_text("has ", types.size(), " types for ", model.pieces.size(), " tokens"));
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (types[i] < kNormal || types[i] > kByte) fail(file, key, concat_text("has the unknown type ", types[i]));
+    if (types[i] == kControl || types[i] == kUserDefined)
+      model.added_tokens.push_back(
+          {.id = static_cast<int32_t>(i), .text = model.pieces[i], .is_special = types[i] == kControl});
+    if (types[i] == kUnused) model.pieces[i].clear();
+  }
+}
+
+template <class F>
+BpeModel translate_errors(F make) try {
+  return make();
+} catch (const DataError& error) {
+  throw CheckpointError(error.what());
+}
+
+// Returns the tokens of the key eos_token_id, a number or a list.
+std::vector<int32_t> read_end_tokens(const HuggingFaceFolder& folder) {
+  for (const std::string name : {"generation_config.json", "config.json"}) {
+    if (!folder.has_file(name)) continue;
+    const JsonObjectReader json = folder.read_json(name);
+    const std::string key = "eos_token_id";
+    if (!json.has_key(key) || json.is_null(key)) continue;
+    if (!json.is_list(key)) return {static_cast<int32_t>(json.get_integer(key, 0, INT32_MAX))};
+    std::vector<int32_t> tokens;
+    for (const int64_t token : json.get_integers(key, 0, INT32_MAX)) tokens.push_back(static_cast<int32_t>(token));
+    return tokens;
+  }
+  return {};
+}
+
+}  // namespace
+
+BpeModel read_gguf_tokenizer(const GgufFile& file) {
+  const GgufSplit& split = find_split(file);
+  BpeModel model;
+  model.split = split.split;
+  model.normalizes_to_nfc = split.normalizes_to_nfc;
+  model.ignores_merges = split.ignores_merges;
+  model.pieces = file.get<std::vector<std::string>>("tokenizer.ggml.tokens");
+  const std::string merges_key = "tokenizer.ggml.merges", source = file.path() + ": " + merges_key;
+  return translate_errors([&] {
+    std::vector<std::pair<std::string, std::string>> pairs;
+    for (const std::string& merge : file.get<std::vector<std::string>>(merges_key))
+      pairs.push_back(parse_bpe_merge(merge, source));
+    set_bpe_merges(model, pairs, source);
+    set_token_types(file, model);
+    model.unknown_token = get_token(file, "tokenizer.ggml.unknown_token_id", model);
+    const std::string add_key = "tokenizer.ggml.add_bos_token";
+    const bool adds_start = file.has(add_key) ? file.get<bool>(add_key) : split.has_start_token;
+    const int32_t start = get_token(file, "tokenizer.ggml.bos_token_id", model);
+    if (adds_start && start >= 0) model.start_tokens.push_back(start);
+    for (const char* key : {"eos", "eot", "eom"})
+      if (const int32_t token = get_token(file, concat_text("tokenizer.ggml.", key, "_token_id"), model);
+          token >= 0 && std::find(model.stop_tokens.begin(), model.stop_tokens.end(), token) == model.stop_tokens.end())
+        model.stop_tokens.push_back(token);
+    check_bpe_model(model, file.path());
+    return model;
+  });
+}
+
+BpeModel read_huggingface_tokenizer(const HuggingFaceFolder& folder) {
+  const std::string path = folder.file_path("tokenizer.json");
+  if (!folder.has_file("tokenizer.json")) throw CheckpointError(folder.path() + ": has no tokenizer.json");
+  return translate_errors([&] {
+    std::string text;
+    try {
+      text = read_file(path, kMaxTokenizerJsonBytes);
+    } catch (const FileError& error) {
+      throw CheckpointError(error.what());
+    }
+    BpeModel model = parse_tokenizer_json(text, path);
+    if (std::vector<int32_t> ends = read_end_tokens(folder); !ends.empty()) model.stop_tokens = std::move(ends);
+    check_bpe_model(model, path);
+    return model;
+  });
+}
+
+void fit_bpe_vocabulary(BpeModel& model, int64_t rows, const std::string& source) {
+  const auto size = static_cast<int64_t>(model.pieces.size());
+  if (size > rows)
+    throw CheckpointError(
+        concat_text(source, ": the tokenizer has ", size, " tokens, and the embedding of the model has ", rows, " rows"));
+  model.pieces.resize(static_cast<size_t>(rows));
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,26 @@
+// Tokenizers of pretrained models.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "data/text/bpe/bpe_model.h"
+#include "train/pretrained/gguf_file.h"
+#include "train/pretrained/huggingface_folder.h"
+
+namespace tapeformer {
+
+// Returns the byte-level BPE tokenizer in the metadata of a GGUF file. Texts are normalised to NFC where the
+// tokenizer.json of the model does so (Qwen), although GGUF files do not say this. Throws CheckpointError for
+// tokenizers of other kinds, and if keys are missing or invalid.
+BpeModel read_gguf_tokenizer(const GgufFile& file);
+
+// Returns the tokenizer in tokenizer.json. The stop tokens are those of the key eos_token_id in
+// generation_config.json or config.json, if there are any. Throws CheckpointError.
+BpeModel read_huggingface_tokenizer(const HuggingFaceFolder& folder);
+
+// Adds unused tokens, so that the model has as many tokens as an embedding has rows. Throws CheckpointError, which
+// begins with `source`, if there are more tokens than rows.
+void fit_bpe_vocabulary(BpeModel& model, int64_t rows, const std::string& source);
+
+}  // namespace tapeformer
