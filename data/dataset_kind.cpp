@@ -59,11 +59,11 @@ const OptionTable<TextOptions>& text_table() {
         .require_range(2, 65536)
         .use_if({"sentencepiece_model", {""}});
     options
-        ->add_choice(
-            "unknown_characters", &O::unknown_characters,
-            {{"refuse", UnknownCharacters::refuse}, {"token", UnknownCharacters::token}},
-            "characters that the SentencePiece model or the BPE tokenizer lacks; token: use its unknown token, "
-            "whose bits are counted, but not its bytes")
+        ->add_choice("unknown_characters", &O::unknown_characters,
+                     {{"refuse", UnknownCharacters::refuse}, {"token", UnknownCharacters::token}},
+                     "characters that the SentencePiece model or the BPE tokenizer lacks; token: use its "
+                     "unknown token, "
+                     "whose bits are counted, but not its bytes")
         .use_for(OptionUse::model)
         .use_if({"tokenizer", {kSentencePieceTokenizerName, kBpeTokenizerName}})
         .allow_change_on_resume();

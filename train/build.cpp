@@ -78,9 +78,7 @@ UnknownCharacters parse_unknown_characters(const std::string& name) {
 
 std::string describe_encoding_error(const EncodingError& error) {
   const bool is_unknown = dynamic_cast<const UnknownCharacterError*>(&error) != nullptr;
-  return error.what() + std::string(is_unknown
-                                        ? ", or set data.unknown_characters = \"token\""
-                                        : "");
+  return error.what() + std::string(is_unknown ? ", or set data.unknown_characters = \"token\"" : "");
 }
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const Config& config, const std::string& data_dir) {

@@ -122,10 +122,10 @@ class SentencePieceTokenizer final : public Tokenizer {
       }
     const std::string_view rest = part.substr(std::min(offset, part.size() - 1));
     throw UnknownCharacterError(
-        at + offset, "the character " +
-                         describe_character(rest.substr(0, decode_first_utf8_character(rest).bytes)) +
-                         " is not in the vocabulary of the SentencePiece model; train the model with the option "
-                         "byte_fallback of spm_train");
+        at + offset,
+        "the character " + describe_character(rest.substr(0, decode_first_utf8_character(rest).bytes)) +
+            " is not in the vocabulary of the SentencePiece model; train the model with the option "
+            "byte_fallback of spm_train");
   }
 
   // Returns whether the model has tokens for all bytes and neither adds nor removes spaces.

@@ -117,10 +117,10 @@ size_t find_divisible_line_end(std::string_view text, const Tokenizer& tokenizer
 }
 
 // Divides a range into parts and returns the offsets of the ends of the parts. Each part ends at the first
-// line end after its first MiB where the tokenizer can divide the text. If there is none, the last part of the
-// file is longer. Other tokenizers than "bpe" can divide any text: if there is no line end in the 64 KiB after
-// the first MiB of a part, the part ends after its first MiB, or up to 3 bytes earlier so that no character is
-// divided. The last part of a file can be shorter.
+// line end after its first MiB where the tokenizer can divide the text. If there is none, the last part of
+// the file is longer. Other tokenizers than "bpe" can divide any text: if there is no line end in the 64 KiB
+// after the first MiB of a part, the part ends after its first MiB, or up to 3 bytes earlier so that no
+// character is divided. The last part of a file can be shorter.
 std::vector<int64_t> part_ends(const TextRange& range, const Tokenizer& tokenizer) {
   constexpr int64_t kPartBytes = 1 << 20, kSearchedBytes = 1 << 16;
   const bool needs_line_end = tokenizer.name() == kBpeTokenizerName;
@@ -131,7 +131,8 @@ std::vector<int64_t> part_ends(const TextRange& range, const Tokenizer& tokenize
     int64_t end = at + in_file;
     if (in_file > kPartBytes) {
       end = at + kPartBytes;
-      const int64_t searched = needs_line_end ? in_file - kPartBytes : std::min(range.last - end, kSearchedBytes);
+      const int64_t searched =
+          needs_line_end ? in_file - kPartBytes : std::min(range.last - end, kSearchedBytes);
       const size_t line = find_divisible_line_end(range.text->view(end, searched), tokenizer);
       if (line != std::string_view::npos)
         end += static_cast<int64_t>(line);
@@ -213,8 +214,9 @@ void report_changes(const std::string& split, const TextRange& range, const Toke
   if (!equal || bytes != range.bytes())
     log_info("text ", split, ": the tokens have ", bytes, " bytes, the text has ", range.bytes(),
              ", and they differ: the ",
-             tokenizer.name() == kBpeTokenizerName ? "tokenizer normalises the text"
-                                                   : "SentencePiece model changes the text, for example its spaces",
+             tokenizer.name() == kBpeTokenizerName
+                 ? "tokenizer normalises the text"
+                 : "SentencePiece model changes the text, for example its spaces",
              "; bits per byte refer to the tokens");
 }
 
@@ -230,8 +232,8 @@ std::shared_ptr<const Tokenizer> make_joint_tokenizer(const TextOptions& options
     return std::string(view_as_text(model, model.size()));
   };
   if (options.tokenizer_name == kBpeTokenizerName)
-    return make_bpe_tokenizer(read_model(options.tokenizer_file, kMaxTokenizerJsonBytes), options.tokenizer_file,
-                              options.unknown_characters);
+    return make_bpe_tokenizer(read_model(options.tokenizer_file, kMaxTokenizerJsonBytes),
+                              options.tokenizer_file, options.unknown_characters);
   if (options.tokenizer_name == kSentencePieceTokenizerName && !options.sentencepiece_model.empty())
     return make_sentencepiece_tokenizer(read_model(options.sentencepiece_model, kMaxModelBytes),
                                         options.sentencepiece_model, options.unknown_characters);

@@ -22,8 +22,8 @@ class EncodingError : public DataError {
   size_t offset;  // bytes from the start of the text
 };
 
-// Thrown if a character is not in the vocabulary of a SentencePiece model or a BPE tokenizer, which can have a
-// token for unknown characters.
+// Thrown if a character is not in the vocabulary of a SentencePiece model or a BPE tokenizer, which can have
+// a token for unknown characters.
 class UnknownCharacterError : public EncodingError {
  public:
   using EncodingError::EncodingError;
@@ -55,8 +55,8 @@ class Tokenizer {
   // tokenizers have none.
   virtual std::span<const int32_t> start_tokens() const { return {}; }
   virtual std::span<const int32_t> stop_tokens() const { return {}; }
-  // Returns whether the tokens of a text are those of its first `at` bytes and those of the rest. The text has a
-  // line end before `at`.
+  // Returns whether the tokens of a text are those of its first `at` bytes and those of the rest. The text
+  // has a line end before `at`.
   virtual bool can_divide(std::string_view /*text*/, size_t /*at*/) const { return true; }
   // Returns the data for deserialize_tokenizer(): an empty text for "bytes", the characters in the order of
   // their tokens for "characters", the model for "sentencepiece", and a tokenizer.json for "bpe".

@@ -8,7 +8,7 @@ from mutate import mutate_bytes, mutate_text
 TEXT_SUFFIXES = {"", ".toml", ".json", ".scp", ".txt", ".fileids", ".transcription", ".dic", ".src", ".tgt"}
 IMAGES = ["image", "grid"]
 SEQUENCES = ["copy", "lsh"]
-TEXTS = ["text", "pieces", "gated"]
+TEXTS = ["text", "pieces", "bpe", "gated"]
 TRANSLATIONS = ["pairs", "lightning"]
 
 
@@ -72,7 +72,7 @@ def needs_of(name):
     if name in IMAGES:
         return ["data"]
     if name in TEXTS:
-        return ["text.txt"]
+        return ["text.txt"] + (["bpe"] if name == "bpe" else [])
     if name in TRANSLATIONS:
         return ["pairs"]
     special = {"ark": ["ark"], "an4": ["an4"], "pictures": ["pictures"]}

@@ -108,6 +108,9 @@ def fuzz_inputs(options, work):
         return outcome.status == 0
 
     (work / "base").mkdir()
+    reader = pathlib.Path(options.program).resolve().parent / "tests/pretrained/read_files"
+    if reader.exists():
+        (work / "base/read_files").symlink_to(reader)
     for kind, reason in make_base(work / "base", run_valid).items():
         if kind in options.kinds:
             print(f"skipped: {kind}: {reason}")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import media
+import pretrained
 from media import au, flac, sphere, tones, wav
 
 COMMON = """
@@ -81,6 +82,7 @@ CONFIGS = {
     "pictures": ("image", "linear", "mixtures = 2", 'dataset = "images"\npath = "pictures"\nimage_size = 4'),
     "text": ("sequence", "linear", "", TEXT + 'tokenizer = "characters"'),
     "pieces": ("sequence", "linear", "", TEXT + 'tokenizer = "sentencepiece"\nvocabulary = 300'),
+    "bpe": ("sequence", "linear", "", TEXT + 'tokenizer = "bpe"\ntokenizer_file = "bpe/tokenizer.json"'),
     "gated": ("sequence", "gated-delta", 'positions = "rotary"',
               TEXT + 'tokenizer = "bytes"\n[attention]\ndecay = "channel"\nconv = 3'),
     "pairs": ("translation", "softmax", 'norm = "pre"', PAIRS),
@@ -194,6 +196,27 @@ def write_pairs(folder, rng):
         _write(folder / f"{split}.tgt", "".join(" ".join(words[word] for word in sentence) + "\n" for sentence in sentences))
 
 
+GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
+
+
+def write_pretrained(folder, rng):
+    """Writes a GGUF file with a tokenizer, and a folder of Hugging Face with two files of weights."""
+    tokenizer = json.loads((GOLDEN / "bpe_tokenizer.json").read_text())
+    _write(folder / "bpe/tokenizer.json", json.dumps(tokenizer, ensure_ascii=False))
+    pieces = sorted(tokenizer["model"]["vocab"], key=tokenizer["model"]["vocab"].get)
+    merges = [" ".join(pair) for pair in tokenizer["model"]["merges"]]
+    _write(folder / "gguf/types.gguf", (GOLDEN / "gguf_types.gguf").read_bytes())
+    _write(folder / "gguf/tokenizer.gguf", pretrained.gguf_tokenizer(pieces, merges))
+    model = folder / "huggingface"
+    _write(model / "config.json", json.dumps({"model_type": "llama", "hidden_size": 4, "eos_token_id": [420]}))
+    _write(model / "tokenizer.json", json.dumps(tokenizer, ensure_ascii=False))
+    names = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    for i, dtype in enumerate(("F16", "BF16")):
+        _write(model / names[i], pretrained.safetensors({f"{i}.w": (dtype, [4, 2], rng.randbytes(16)), f"{i}.b": ("F32", [2], rng.randbytes(8))}))
+    weight_map = {f"{i}.{name}": names[i] for i in (0, 1) for name in "wb"}
+    _write(model / "model.safetensors.index.json", json.dumps({"metadata": {}, "weight_map": weight_map}))
+
+
 CONVERT = [sys.executable, "-B", str(pathlib.Path(__file__).resolve().parents[2] / "scripts/convert.py")]
 CONVERTED = ["image", "copy", "text", "pieces"]
 
@@ -218,6 +241,9 @@ def make_base(folder, run):
     write_pictures(folder / "pictures", rng)
     write_text(folder / "text.txt", rng)
     write_pairs(folder / "pairs", rng)
+    write_pretrained(folder, rng)
+    if not (folder / "read_files").exists():
+        missing["gguf"] = missing["huggingface"] = "the test program read_files was not built"
     for name, form in (("a.ogg", media.OGG_VORBIS), ("o.ogg", media.OGG_OPUS)):
         if not media.write_ogg(folder / "audio" / name, tones("ABCABCABC", rng), form=form):
             missing["ogg"] = "libsndfile is absent or cannot write Ogg"

@@ -71,4 +71,5 @@ def main() -> None:
     (FOLDER / "bpe.json").write_text(f'{{"texts":{texts},\n"tokenizers":[\n{lines}\n]}}\n')
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -59,4 +59,5 @@ def main() -> None:
     save_file(expected, FOLDER / "gguf_types.safetensors")
 
 
-main()
+if __name__ == "__main__":
+    main()

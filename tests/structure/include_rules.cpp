@@ -51,9 +51,8 @@ const std::vector<Folder>& folders() {
         "train/reproduce/"}},
       {"train/cli/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
-        "train/pretrained/",
-        "train/distributed/", "train/tasks/", "train/loop/", "train/bench/", "train/report/",
-        "train/reproduce/", "train/cli/"}},
+        "train/pretrained/", "train/distributed/", "train/tasks/", "train/loop/", "train/bench/",
+        "train/report/", "train/reproduce/", "train/cli/"}},
       {"train/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/distributed/", "train/"}},
       {"python/",
@@ -66,11 +65,10 @@ const std::vector<Folder>& folders() {
 // Returns the subfolders that `may_include` must name explicitly. For example, "ops/" does not allow
 // "ops/cpu/".
 const Names& closed_folders() {
-  static const auto* const list =
-      new Names{"ops/kernels/",      "ops/cpu/",           "ops/cuda/",        "train/config/",
-                "train/checkpoint/", "train/pretrained/",  "train/distributed/", "train/tasks/",
-                "train/loop/",       "train/bench/",       "train/report/",    "train/reproduce/",
-                "train/cli/"};
+  static const auto* const list = new Names{
+      "ops/kernels/",      "ops/cpu/",           "ops/cuda/",    "train/config/", "train/checkpoint/",
+      "train/pretrained/", "train/distributed/", "train/tasks/", "train/loop/",   "train/bench/",
+      "train/report/",     "train/reproduce/",   "train/cli/"};
   return *list;
 }
 

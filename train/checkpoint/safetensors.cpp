@@ -135,7 +135,8 @@ Tensor SafetensorsFile::read(const Entry& entry, Checksum& checksum) const try {
   Tensor tensor = Tensor::empty(entry.shape, entry.dtype);
   if (entry.is_float16) {
     std::vector<uint16_t> halves(static_cast<size_t>(tensor.numel()));
-    checksum.append(read_with_checksum(file_, halves.data(), entry.end - entry.begin, data_begin_ + entry.begin));
+    checksum.append(
+        read_with_checksum(file_, halves.data(), entry.end - entry.begin, data_begin_ + entry.begin));
     std::transform(halves.begin(), halves.end(), tensor.data<float>(), widen_float16);
     return tensor;
   }

@@ -153,8 +153,8 @@ void check_layout(const std::map<std::string, SafetensorsEntry>& entries, uint64
       fail("tensor ", format_tensor_name(name), ": the shape ", entry.shape.to_string(), " overflows");
     if (*bytes != entry.end - entry.begin)
       fail("tensor ", format_tensor_name(name), " of shape ", entry.shape.to_string(), " and type ",
-           entry.is_float16 ? "F16" : get_safetensors_dtype_name(entry.dtype), " needs ", *bytes, " bytes, its offsets give ",
-           entry.end - entry.begin);
+           entry.is_float16 ? "F16" : get_safetensors_dtype_name(entry.dtype), " needs ", *bytes,
+           " bytes, its offsets give ", entry.end - entry.begin);
     expected = entry.end;
   }
   if (expected != data_bytes)

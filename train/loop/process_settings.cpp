@@ -18,9 +18,9 @@ namespace tapeformer {
 namespace {
 
 // Config keys that may differ between processes, because machines can have different devices and paths.
-constexpr const char* kLocalKeys[] = {"run.device",      "run.threads",      "data.path",
-                                      "data.valid_path", "data.test_path",   "data.sentencepiece_model",
-                                      "data.lexicon",    "data.image_cache", "data.feature_cache",
+constexpr const char* kLocalKeys[] = {"run.device",      "run.threads",        "data.path",
+                                      "data.valid_path", "data.test_path",     "data.sentencepiece_model",
+                                      "data.lexicon",    "data.image_cache",   "data.feature_cache",
                                       "model.init",      "data.tokenizer_file"};
 
 }  // namespace

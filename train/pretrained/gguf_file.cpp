@@ -15,7 +15,7 @@ File open_checked(const std::string& path) try {
 }
 
 const char* describe(const GgufValue& value) {
-  constexpr const char* kNames[] = {"a boolean",           "an integer",        "a number",         "a string",
+  constexpr const char* kNames[] = {"a boolean",          "an integer",        "a number",         "a string",
                                     "a list of integers", "a list of numbers", "a list of strings"};
   return kNames[value.index()];
 }

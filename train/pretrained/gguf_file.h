@@ -1,7 +1,7 @@
 // A reader of GGUF files, versions 2 and 3 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 //
-// The reader checks the header against the size of the file before it allocates memory. A damaged or malicious
-// file causes a CheckpointError, which names the file and the expected value.
+// The reader checks the header against the size of the file before it allocates memory. A damaged or
+// malicious file causes a CheckpointError, which names the file and the expected value.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ class GgufFile final : public WeightSource {
 
   const std::map<std::string, GgufValue>& metadata() const { return metadata_; }
   bool has(const std::string& key) const { return metadata_.contains(key); }
-  // Returns the value of a key. Throws CheckpointError if the key is missing or if its value has another type.
-  // An integer is also a double. GgufFile::get() exists for the types of GgufValue.
+  // Returns the value of a key. Throws CheckpointError if the key is missing or if its value has another
+  // type. An integer is also a double. GgufFile::get() exists for the types of GgufValue.
   template <class T>
   T get(const std::string& key) const;
 

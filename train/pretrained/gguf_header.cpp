@@ -17,9 +17,9 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "GGUF data is little-endian");
 
 constexpr uint64_t kMaxNameBytes = 1 << 16;
-constexpr uint64_t kMaxTextBytes = 1 << 24;       // of a string of the metadata
-constexpr uint64_t kMaxElements = 1 << 22;        // of all lists of the metadata together
-constexpr uint64_t kMaxEntries = 100'000;         // of the metadata, and of the tensors
+constexpr uint64_t kMaxTextBytes = 1 << 24;  // of a string of the metadata
+constexpr uint64_t kMaxElements = 1 << 22;   // of all lists of the metadata together
+constexpr uint64_t kMaxEntries = 100'000;    // of the metadata, and of the tensors
 constexpr uint64_t kMaxAlignment = 1 << 20;
 constexpr uint32_t kMaxDimensions = 4;
 
@@ -86,26 +86,50 @@ class Cursor {
 };
 
 enum class ValueType : uint32_t {
-  uint8, int8, uint16, int16, uint32, int32, float32, boolean, string, array, uint64, int64, float64
+  uint8,
+  int8,
+  uint16,
+  int16,
+  uint32,
+  int32,
+  float32,
+  boolean,
+  string,
+  array,
+  uint64,
+  int64,
+  float64
 };
 
 // Calls f(std::type_identity<T>()) with the C++ type of a number. Returns false for other types.
 template <class F>
 bool with_number_type(ValueType type, F f) {
   switch (type) {
-    case ValueType::uint8: return f(std::type_identity<uint8_t>()), true;
-    case ValueType::int8: return f(std::type_identity<int8_t>()), true;
-    case ValueType::uint16: return f(std::type_identity<uint16_t>()), true;
-    case ValueType::int16: return f(std::type_identity<int16_t>()), true;
-    case ValueType::uint32: return f(std::type_identity<uint32_t>()), true;
-    case ValueType::int32: return f(std::type_identity<int32_t>()), true;
-    case ValueType::float32: return f(std::type_identity<float>()), true;
-    case ValueType::boolean: return f(std::type_identity<bool>()), true;
-    case ValueType::uint64: return f(std::type_identity<uint64_t>()), true;
-    case ValueType::int64: return f(std::type_identity<int64_t>()), true;
-    case ValueType::float64: return f(std::type_identity<double>()), true;
+    case ValueType::uint8:
+      return f(std::type_identity<uint8_t>()), true;
+    case ValueType::int8:
+      return f(std::type_identity<int8_t>()), true;
+    case ValueType::uint16:
+      return f(std::type_identity<uint16_t>()), true;
+    case ValueType::int16:
+      return f(std::type_identity<int16_t>()), true;
+    case ValueType::uint32:
+      return f(std::type_identity<uint32_t>()), true;
+    case ValueType::int32:
+      return f(std::type_identity<int32_t>()), true;
+    case ValueType::float32:
+      return f(std::type_identity<float>()), true;
+    case ValueType::boolean:
+      return f(std::type_identity<bool>()), true;
+    case ValueType::uint64:
+      return f(std::type_identity<uint64_t>()), true;
+    case ValueType::int64:
+      return f(std::type_identity<int64_t>()), true;
+    case ValueType::float64:
+      return f(std::type_identity<double>()), true;
     case ValueType::string:
-    case ValueType::array: break;
+    case ValueType::array:
+      break;
   }
   return false;
 }
@@ -130,7 +154,8 @@ GgufValue read_list(Cursor& cursor, uint64_t& elements) {
   const auto type = static_cast<ValueType>(cursor.number<uint32_t>());
   const auto count = cursor.number<uint64_t>();
   if (count > cursor.rest() || count > kMaxElements - elements)
-    fail("a list has ", count, " elements, expected at most ", std::min(cursor.rest(), kMaxElements - elements));
+    fail("a list has ", count, " elements, expected at most ",
+         std::min(cursor.rest(), kMaxElements - elements));
   elements += count;
   GgufValue list;
   if (type == ValueType::string) {
@@ -143,7 +168,8 @@ GgufValue read_list(Cursor& cursor, uint64_t& elements) {
     for (uint64_t i = 0; i < count; ++i) numbers.push_back(read_number<T>(cursor));
     list = std::move(numbers);
   });
-  if (!is_number) fail("has a list of the type ", static_cast<uint32_t>(type), ", expected numbers or strings");
+  if (!is_number)
+    fail("has a list of the type ", static_cast<uint32_t>(type), ", expected numbers or strings");
   return list;
 }
 
@@ -170,8 +196,8 @@ uint64_t compute_bytes(const std::string& name, const GgufTensor& tensor) {
     if (__builtin_mul_overflow(values, static_cast<uint64_t>(size), &values)) values = UINT64_MAX;
   const auto block = static_cast<uint64_t>(tensor.type->block_values);
   if (tensor.shape[-1] % tensor.type->block_values != 0)
-    fail("tensor ", quote(name), " of shape ", tensor.shape.to_string(), ": a row of the type ", tensor.type->name,
-         " must have a multiple of ", block, " values");
+    fail("tensor ", quote(name), " of shape ", tensor.shape.to_string(), ": a row of the type ",
+         tensor.type->name, " must have a multiple of ", block, " values");
   const bool overflows =
       values > static_cast<uint64_t>(INT64_MAX) / sizeof(double) ||
       __builtin_mul_overflow(values / block, static_cast<uint64_t>(tensor.type->block_bytes), &bytes);
@@ -224,10 +250,11 @@ void check_layout(const std::map<std::string, GgufTensor>& tensors, uint64_t ali
     const auto& [name, tensor] = *item;
     if (tensor.offset % alignment != 0)
       fail("tensor ", quote(name), " begins at byte ", tensor.offset, ", expected a multiple of ", alignment);
-    if (tensor.offset < end) fail("tensor ", quote(name), " begins at byte ", tensor.offset, ", within another tensor");
+    if (tensor.offset < end)
+      fail("tensor ", quote(name), " begins at byte ", tensor.offset, ", within another tensor");
     if (tensor.offset > data_bytes || tensor.bytes > data_bytes - tensor.offset)
-      fail("tensor ", quote(name), " has ", tensor.bytes, " bytes from byte ", tensor.offset, ", and the file has ",
-           data_bytes, " bytes of data; it may be cut off");
+      fail("tensor ", quote(name), " has ", tensor.bytes, " bytes from byte ", tensor.offset,
+           ", and the file has ", data_bytes, " bytes of data; it may be cut off");
     end = tensor.offset + tensor.bytes;
   }
 }
@@ -237,7 +264,8 @@ template <class F>
 void read_entries(Cursor& cursor, uint64_t count, const char* what, F read) {
   constexpr uint64_t kMinEntryBytes = 8 + 4;
   if (count > cursor.rest() / kMinEntryBytes || count > kMaxEntries)
-    fail("has ", count, " ", what, "s, expected at most ", std::min(cursor.rest() / kMinEntryBytes, kMaxEntries));
+    fail("has ", count, " ", what, "s, expected at most ",
+         std::min(cursor.rest() / kMinEntryBytes, kMaxEntries));
   for (uint64_t i = 0; i < count; ++i) {
     const std::string name = cursor.text(kMaxNameBytes, "a name");
     if (!read(name)) fail("has two ", what, "s named ", quote(name));
@@ -252,7 +280,8 @@ GgufHeader read_gguf_header(const File& file) {
   for (char& c : magic) c = cursor.number<char>();
   if (std::memcmp(magic, kGgufMagic, sizeof magic) != 0) fail("expected the first bytes \"GGUF\"");
   const auto version = cursor.number<uint32_t>();
-  if (version != 2 && version != 3) fail("expected the version 2 or 3 with little-endian numbers, got ", version);
+  if (version != 2 && version != 3)
+    fail("expected the version 2 or 3 with little-endian numbers, got ", version);
   const auto tensor_count = cursor.number<uint64_t>(), value_count = cursor.number<uint64_t>();
   GgufHeader header;
   uint64_t elements = 0;

@@ -24,7 +24,8 @@ float load_float16(const uint8_t* bytes) {
 // Types of one value per block.
 template <class T>
 void widen_numbers(const uint8_t* blocks, int64_t count, float* values) {
-  for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(load<T>(blocks + i * int64_t{sizeof(T)}));
+  for (int64_t i = 0; i < count; ++i)
+    values[i] = static_cast<float>(load<T>(blocks + i * int64_t{sizeof(T)}));
 }
 void widen_halves(const uint8_t* blocks, int64_t count, float* values) {
   for (int64_t i = 0; i < count; ++i) values[i] = load_float16(blocks + 2 * i);
@@ -41,12 +42,13 @@ constexpr int64_t kQ8Bytes = 2 + kSmallBlock;
 void widen_q8_0(const uint8_t* blocks, int64_t count, float* values) {
   for (; count > 0; --count, blocks += kQ8Bytes) {
     const float d = load_float16(blocks);
-    for (int64_t i = 0; i < kSmallBlock; ++i) *values++ = d * static_cast<float>(load<int8_t>(blocks + 2 + i));
+    for (int64_t i = 0; i < kSmallBlock; ++i)
+      *values++ = d * static_cast<float>(load<int8_t>(blocks + 2 + i));
   }
 }
 
-// Q4_0, Q4_1, Q5_0 and Q5_1: d, m if has_minimum, 32 fifth bits if bits = 5, and 16 bytes. Byte i has the low bits
-// of the values i and i + 16. Without a minimum, values are centred: c = 2^(bits - 1).
+// Q4_0, Q4_1, Q5_0 and Q5_1: d, m if has_minimum, 32 fifth bits if bits = 5, and 16 bytes. Byte i has the low
+// bits of the values i and i + 16. Without a minimum, values are centred: c = 2^(bits - 1).
 template <int bits, bool has_minimum>
 constexpr int64_t kNibbleBytes = 2 + (has_minimum ? 2 : 0) + (bits == 5 ? 4 : 0) + kSmallBlock / 2;
 template <int bits, bool has_minimum>
@@ -79,16 +81,17 @@ void widen_nibbles(const uint8_t* blocks, int64_t count, float* values) {
 }
 
 // The scale and the minimum of a group of Q4_K and Q5_K as multiples of d and dmin. 12 bytes have eight 6-bit
-// scales and eight 6-bit minima. The bytes 0 to 3 and 4 to 7 have the first four scales and minima, and in their
-// upper two bits those of the last four; the bytes 8 to 11 have the lower four bits of the last four.
+// scales and eight 6-bit minima. The bytes 0 to 3 and 4 to 7 have the first four scales and minima, and in
+// their upper two bits those of the last four; the bytes 8 to 11 have the lower four bits of the last four.
 std::array<int, 2> unpack_scales(const uint8_t* packed, int group) {
   if (group < 4) return {packed[group] & 63, packed[group + 4] & 63};
   return {(packed[group + 4] & 15) | (packed[group - 4] >> 6) << 4,
           packed[group + 4] >> 4 | (packed[group] >> 6) << 4};
 }
 
-// Q4_K and Q5_K: d, dmin, 12 bytes of scales, 32 bytes of fifth bits if bits = 5, 128 bytes. 32 bytes have the low
-// bits of the values of two groups of 32; bit g of byte i of the fifth bits belongs to value i of group g.
+// Q4_K and Q5_K: d, dmin, 12 bytes of scales, 32 bytes of fifth bits if bits = 5, 128 bytes. 32 bytes have
+// the low bits of the values of two groups of 32; bit g of byte i of the fifth bits belongs to value i of
+// group g.
 template <int bits>
 constexpr int64_t kGroupBytes = 2 + 2 + 12 + (bits == 5 ? kLargeBlock / 8 : 0) + kLargeBlock / 2;
 template <int bits>
@@ -111,9 +114,9 @@ void widen_groups(const uint8_t* blocks, int64_t count, float* values) {
   }
 }
 
-// Q6_K: 128 bytes of low bits, 64 bytes of high bits, 16 int8 scales of groups of 16, d. In each half of the block,
-// value 32 k + i has its low bits in byte 32 (k mod 2) + i, in the upper four bits if k >= 2, and its high bits in
-// the bits 2 k and 2 k + 1 of byte i.
+// Q6_K: 128 bytes of low bits, 64 bytes of high bits, 16 int8 scales of groups of 16, d. In each half of the
+// block, value 32 k + i has its low bits in byte 32 (k mod 2) + i, in the upper four bits if k >= 2, and its
+// high bits in the bits 2 k and 2 k + 1 of byte i.
 constexpr int64_t kQ6Bytes = kLargeBlock / 2 + kLargeBlock / 4 + kLargeBlock / 16 + 2;
 void widen_q6_k(const uint8_t* blocks, int64_t count, float* values) {
   constexpr int64_t kGroup = 16, kRun = 32, kHalf = kLargeBlock / 2;

@@ -33,7 +33,8 @@ void check_file_name(const std::string& name, const std::string& index) {
 }
 
 // Returns the names of the tensors in each file of an index.
-std::map<std::string, std::vector<std::string>> parse_index(const std::string& text, const std::string& path) {
+std::map<std::string, std::vector<std::string>> parse_index(const std::string& text,
+                                                            const std::string& path) {
   std::map<std::string, std::vector<std::string>> files;
   const auto check_depth = [&](int depth, Json::parse_event_t, const Json&) {
     if (depth > 4) throw CheckpointError(path + ": is nested too deeply");
@@ -53,7 +54,8 @@ std::map<std::string, std::vector<std::string>> parse_index(const std::string& t
     const auto file = item.value().get<std::string>();
     check_file_name(file, path);
     files[file].push_back(item.key());
-    if (files.size() > kMaxFiles) throw CheckpointError(concat_text(path, ": lists more than ", kMaxFiles, " files"));
+    if (files.size() > kMaxFiles)
+      throw CheckpointError(concat_text(path, ": lists more than ", kMaxFiles, " files"));
   }
   if (files.empty()) throw CheckpointError(path + ": lists no tensors");
   return files;
@@ -113,7 +115,8 @@ void HuggingFaceFolder::add_weights(const std::string& file_name, const std::vec
   }
   for (const auto& item : file.entries())
     if (!entries_.contains(item.first) || file_of_.at(item.first) != &file)
-      throw CheckpointError(file.path() + ": the tensor \"" + escape_line(item.first) + "\" is not in " + kIndex);
+      throw CheckpointError(file.path() + ": the tensor \"" + escape_line(item.first) + "\" is not in " +
+                            kIndex);
 }
 
 Tensor HuggingFaceFolder::read(const std::string& name) const {

@@ -25,7 +25,14 @@ constexpr GgufSplit kSplits[] = {
 };
 
 // Values of tokenizer.ggml.token_type.
-enum GgufTokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+enum GgufTokenType : int64_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6
+};
 
 [[noreturn]] void fail(const GgufFile& file, const std::string& key, const std::string& problem) {
   throw CheckpointError(file.path() + ": " + key + ": " + problem);
@@ -34,7 +41,8 @@ enum GgufTokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDef
 const GgufSplit& find_split(const GgufFile& file) {
   const std::string kind = file.get<std::string>("tokenizer.ggml.model");
   if (kind != "gpt2")
-    fail(file, "tokenizer.ggml.model", "expected byte-level BPE, \"gpt2\", got \"" + escape_line(kind.substr(0, 60)) + "\"");
+    fail(file, "tokenizer.ggml.model",
+         "expected byte-level BPE, \"gpt2\", got \"" + escape_line(kind.substr(0, 60)) + "\"");
   const std::string name = file.get<std::string>("tokenizer.ggml.pre");
   for (const GgufSplit& split : kSplits)
     if (name == split.name) return split;
@@ -57,7 +65,8 @@ void set_token_types(const GgufFile& file, BpeModel& model) {
   if (types.size() != model.pieces.size())
     fail(file, key, concat_text("has ", types.size(), " types for ", model.pieces.size(), " tokens"));
   for (size_t i = 0; i < types.size(); ++i) {
-    if (types[i] < kNormal || types[i] > kByte) fail(file, key, concat_text("has the unknown type ", types[i]));
+    if (types[i] < kNormal || types[i] > kByte)
+      fail(file, key, concat_text("has the unknown type ", types[i]));
     if (types[i] == kControl || types[i] == kUserDefined)
       model.added_tokens.push_back(
           {.id = static_cast<int32_t>(i), .text = model.pieces[i], .is_special = types[i] == kControl});
@@ -81,7 +90,8 @@ std::vector<int32_t> read_end_tokens(const HuggingFaceFolder& folder) {
     if (!json.has_key(key) || json.is_null(key)) continue;
     if (!json.is_list(key)) return {static_cast<int32_t>(json.get_integer(key, 0, INT32_MAX))};
     std::vector<int32_t> tokens;
-    for (const int64_t token : json.get_integers(key, 0, INT32_MAX)) tokens.push_back(static_cast<int32_t>(token));
+    for (const int64_t token : json.get_integers(key, 0, INT32_MAX))
+      tokens.push_back(static_cast<int32_t>(token));
     return tokens;
   }
   return {};
@@ -110,7 +120,8 @@ BpeModel read_gguf_tokenizer(const GgufFile& file) {
     if (adds_start && start >= 0) model.start_tokens.push_back(start);
     for (const char* key : {"eos", "eot", "eom"})
       if (const int32_t token = get_token(file, concat_text("tokenizer.ggml.", key, "_token_id"), model);
-          token >= 0 && std::find(model.stop_tokens.begin(), model.stop_tokens.end(), token) == model.stop_tokens.end())
+          token >= 0 &&
+          std::find(model.stop_tokens.begin(), model.stop_tokens.end(), token) == model.stop_tokens.end())
         model.stop_tokens.push_back(token);
     check_bpe_model(model, file.path());
     return model;
@@ -128,7 +139,8 @@ BpeModel read_huggingface_tokenizer(const HuggingFaceFolder& folder) {
       throw CheckpointError(error.what());
     }
     BpeModel model = parse_tokenizer_json(text, path);
-    if (std::vector<int32_t> ends = read_end_tokens(folder); !ends.empty()) model.stop_tokens = std::move(ends);
+    if (std::vector<int32_t> ends = read_end_tokens(folder); !ends.empty())
+      model.stop_tokens = std::move(ends);
     check_bpe_model(model, path);
     return model;
   });
@@ -137,8 +149,8 @@ BpeModel read_huggingface_tokenizer(const HuggingFaceFolder& folder) {
 void fit_bpe_vocabulary(BpeModel& model, int64_t rows, const std::string& source) {
   const auto size = static_cast<int64_t>(model.pieces.size());
   if (size > rows)
-    throw CheckpointError(
-        concat_text(source, ": the tokenizer has ", size, " tokens, and the embedding of the model has ", rows, " rows"));
+    throw CheckpointError(concat_text(source, ": the tokenizer has ", size,
+                                      " tokens, and the embedding of the model has ", rows, " rows"));
   model.pieces.resize(static_cast<size_t>(rows));
 }
 

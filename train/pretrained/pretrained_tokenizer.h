@@ -19,8 +19,8 @@ BpeModel read_gguf_tokenizer(const GgufFile& file);
 // generation_config.json or config.json, if there are any. Throws CheckpointError.
 BpeModel read_huggingface_tokenizer(const HuggingFaceFolder& folder);
 
-// Adds unused tokens, so that the model has as many tokens as an embedding has rows. Throws CheckpointError, which
-// begins with `source`, if there are more tokens than rows.
+// Adds unused tokens, so that the model has as many tokens as an embedding has rows. Throws CheckpointError,
+// which begins with `source`, if there are more tokens than rows.
 void fit_bpe_vocabulary(BpeModel& model, int64_t rows, const std::string& source);
 
 }  // namespace tapeformer

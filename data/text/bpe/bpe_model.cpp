@@ -53,7 +53,8 @@ std::pair<std::string, std::string> parse_bpe_merge(std::string_view text, const
 std::vector<int32_t> find_bpe_stop_tokens(const std::vector<BpeAddedToken>& added_tokens) {
   std::vector<int32_t> tokens;
   for (const BpeAddedToken& added : added_tokens)
-    if (added.is_special && std::find(std::begin(kStopTokens), std::end(kStopTokens), added.text) != std::end(kStopTokens))
+    if (added.is_special &&
+        std::find(std::begin(kStopTokens), std::end(kStopTokens), added.text) != std::end(kStopTokens))
       tokens.push_back(added.id);
   return tokens;
 }
@@ -70,7 +71,8 @@ void check_bpe_model(const BpeModel& model, const std::string& source) {
   for (const BpeAddedToken& added : model.added_tokens) {
     check_token(added.id, "an added token");
     if (added.text.empty() || find_invalid_utf8(added.text) != std::string_view::npos)
-      throw DataError(concat_text(source, ": the added token ", added.id, " has no text or is not valid UTF-8"));
+      throw DataError(
+          concat_text(source, ": the added token ", added.id, " has no text or is not valid UTF-8"));
   }
   if (model.unknown_token != -1) check_token(model.unknown_token, "the unknown token");
   for (const int32_t token : model.start_tokens) check_token(token, "a start token");

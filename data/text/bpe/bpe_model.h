@@ -13,10 +13,18 @@
 #include <utility>
 #include <vector>
 
-#include "data/text/bpe/split.h"
 #include "data/text/tokenizer.h"
 
 namespace tapeformer {
+
+// The regular expressions that divide a text into pieces. They are in split_pattern.cpp.
+enum class BpeSplit {
+  gpt2,    // GPT-2 and GPT-NeoX
+  smollm,  // each digit is a piece, and GPT-2's expression divides the text between digits
+  qwen2,   // each digit is a piece; a word can begin with a punctuation mark
+  llama3,  // as qwen2, but up to three digits are a piece
+  qwen35,  // as qwen2, but combining marks belong to words
+};
 
 // A token whose text is cut out of a text before the text is divided into pieces.
 struct BpeAddedToken {
@@ -30,7 +38,8 @@ struct BpeModel {
   // The pieces in the order of their tokens. Each byte of a piece is a character of the byte alphabet; see
   // byte_alphabet.h. The piece of an unused token and of an added token outside of the vocabulary is empty.
   std::vector<std::string> pieces = {};
-  std::vector<std::array<int32_t, 3>> merges = {};  // the tokens of the left and the right symbol, and of both
+  std::vector<std::array<int32_t, 3>> merges =
+      {};  // the tokens of the left and the right symbol, and of both
   std::vector<BpeAddedToken> added_tokens = {};
   BpeSplit split = BpeSplit::gpt2;
   bool normalizes_to_nfc = false;

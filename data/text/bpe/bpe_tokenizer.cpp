@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <new>
 #include <mutex>
+#include <new>
 #include <unordered_map>
 
 #include "core/base/errors.h"
@@ -14,6 +14,7 @@
 #include "data/text/bpe/bpe_model.h"
 #include "data/text/bpe/byte_alphabet.h"
 #include "data/text/bpe/merges.h"
+#include "data/text/bpe/split.h"
 #include "data/text/bpe/tokenizer_json.h"
 
 namespace tapeformer {
@@ -24,10 +25,9 @@ constexpr char32_t kFirstCombining = 0x300;  // a text of lower characters is in
 // Returns a UTF-8 text in the normalization form C (UAX #15).
 std::string normalize_to_nfc(std::string_view text) {
   utf8proc_uint8_t* result = nullptr;
-  const utf8proc_ssize_t size =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                   static_cast<utf8proc_ssize_t>(text.size()), &result,
-                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  const utf8proc_ssize_t size = utf8proc_map(
+      reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
+      &result, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   if (size < 0) throw std::bad_alloc();
   std::string normalized(reinterpret_cast<const char*>(result), static_cast<size_t>(size));
   std::free(result);  // NOLINT(cppcoreguidelines-no-malloc): allocated by utf8proc
@@ -86,7 +86,7 @@ class BpeTokenizer final : public Tokenizer {
   bool can_divide(std::string_view text, size_t at) const override {
     return !added_tokens_cross_lines_ && is_bpe_boundary(text, at);
   }
-  std::string serialize() const override { return write_tokenizer_json(model_); }
+  std::string serialize() const override { return write_tokenizer_json(model_, true); }
 
  private:
   // The result of a call of encode(), its buffers, and the position of the current part in the text.

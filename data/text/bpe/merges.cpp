@@ -7,7 +7,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kMaxCachedBytes = 64;         // of a piece
+constexpr size_t kMaxCachedBytes = 64;  // of a piece
 constexpr size_t kMaxCachedPieces = 1 << 16;
 
 uint64_t make_key(int32_t left, int32_t right) {

@@ -18,8 +18,8 @@ class BpeMerges {
   // counts.
   explicit BpeMerges(const std::vector<std::array<int32_t, 3>>& merges);
 
-  // Joins the pair of adjacent tokens with the first merge, and of several equal pairs the leftmost one, until
-  // no pair has a merge. Needs O(n log n) steps for n tokens.
+  // Joins the pair of adjacent tokens with the first merge, and of several equal pairs the leftmost one,
+  // until no pair has a merge. Needs O(n log n) steps for n tokens.
   void apply(std::vector<int32_t>& tokens) const;
 
  private:
@@ -38,7 +38,8 @@ class BpePieceCache {
  public:
   // Returns the tokens of a piece, or an empty span. The span is valid until the next call of add().
   std::span<const int32_t> find(std::string_view piece) const;
-  // Adds a piece that is not in the cache. Long pieces are not added. If the cache is full, removes all pieces.
+  // Adds a piece that is not in the cache. Long pieces are not added. If the cache is full, removes all
+  // pieces.
   void add(std::string_view piece, std::span<const int32_t> tokens);
 
  private:

@@ -5,16 +5,9 @@
 #include <cstddef>
 #include <string_view>
 
-namespace tapeformer {
+#include "data/text/bpe/bpe_model.h"
 
-// The regular expressions that divide a text. See find_bpe_split_pattern() in tokenizer_json.cpp.
-enum class BpeSplit {
-  gpt2,    // GPT-2 and GPT-NeoX
-  smollm,  // each digit is a piece, and GPT-2's expression divides the text between digits
-  qwen2,   // each digit is a piece; a word can begin with a punctuation mark
-  llama3,  // as qwen2, but up to three digits are a piece
-  qwen35,  // as qwen2, but combining marks belong to words
-};
+namespace tapeformer {
 
 // Returns the end of the piece that begins at `at`, which must be the end of the previous piece or 0. `text`
 // is valid UTF-8.

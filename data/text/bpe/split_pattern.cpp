@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "core/base/errors.h"
-#include "data/text/bpe/bpe_model.h"
 
 namespace tapeformer {
 namespace {
@@ -19,10 +18,12 @@ struct Pattern {
 constexpr Pattern kPatterns[] = {
     {BpeSplit::gpt2, R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
     {BpeSplit::gpt2, R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
-    {BpeSplit::qwen2, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
-                      R"(\s*[\r\n]+|\s+(?!\S)|\s+)"},
-    {BpeSplit::llama3, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
-                       R"(\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    {BpeSplit::qwen2,
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
+     R"(\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    {BpeSplit::llama3,
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
+     R"(\s*[\r\n]+|\s+(?!\S)|\s+)"},
     {BpeSplit::qwen35, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
                        R"( ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
 };
@@ -46,8 +47,9 @@ bool is_byte_level(const Json& entry, bool uses_regex) {
 
 bool is_regex_split(const Json& entry) {
   return get_type(entry) == "Split" && has_value(entry, "behavior", "Isolated", nullptr) &&
-         has_value(entry, "invert", false, false) && entry.contains("pattern") && entry["pattern"].is_object() &&
-         entry["pattern"].contains("Regex") && entry["pattern"]["Regex"].is_string();
+         has_value(entry, "invert", false, false) && entry.contains("pattern") &&
+         entry["pattern"].is_object() && entry["pattern"].contains("Regex") &&
+         entry["pattern"]["Regex"].is_string();
 }
 
 }  // namespace
@@ -75,8 +77,10 @@ BpeSplit read_bpe_split(const Json& pre_tokenizer, const std::string& source) {
 
 Json write_bpe_split(BpeSplit split) {
   const auto byte_level = [](bool uses_regex) {
-    return Json{
-        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", uses_regex}};
+    return Json{{"type", "ByteLevel"},
+                {"add_prefix_space", false},
+                {"trim_offsets", true},
+                {"use_regex", uses_regex}};
   };
   if (split == BpeSplit::gpt2) return byte_level(true);
   if (split == BpeSplit::smollm)

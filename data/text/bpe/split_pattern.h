@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "data/text/bpe/split.h"
+#include "data/text/bpe/bpe_model.h"
 
 namespace tapeformer {
 

@@ -102,8 +102,7 @@ void read_pieces(const Entry& root, BpeModel& model) {
   if (root.has("added_tokens")) {
     const Entry list = root.at("added_tokens");
     used += static_cast<int64_t>(list.size());
-    for (size_t i = 0; i < list.size(); ++i)
-      size = std::max<int64_t>(size, list.at(i).at("id").token() + 1);
+    for (size_t i = 0; i < list.size(); ++i) size = std::max<int64_t>(size, list.at(i).at("id").token() + 1);
   }
   if (size > used + kMaxUnusedTokens)
     throw DataError(concat_text(vocabulary.path(), ": the largest token is ", size - 1, ", and only ", used,
@@ -112,8 +111,8 @@ void read_pieces(const Entry& root, BpeModel& model) {
   for (const auto& [piece, token] : pieces) {
     std::string& own = model.pieces[static_cast<size_t>(token)];
     if (!own.empty())
-      throw DataError(concat_text(vocabulary.path(), ": the token ", token, " has two pieces, ", quote_bpe_text(own),
-                                  " and ", quote_bpe_text(piece)));
+      throw DataError(concat_text(vocabulary.path(), ": the token ", token, " has two pieces, ",
+                                  quote_bpe_text(own), " and ", quote_bpe_text(piece)));
     own = piece;
   }
 }
@@ -153,8 +152,8 @@ void read_added_tokens(const Entry& root, BpeModel& model) {
 
 void read_model(const Entry& root, BpeModel& model) {
   const Entry entry = root.at("model");
-  entry.require_keys({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
-                      "byte_fallback", "ignore_merges", "vocab", "merges"});
+  entry.require_keys({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
+                      "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
   const std::string type = entry.type();
   if (!type.empty() && type != "BPE")
     throw DataError(entry.path() + ".type: expected \"BPE\", got " + quote_bpe_text(type));
@@ -196,7 +195,8 @@ void read_template(const Entry& entry, BpeModel& model) {
 void read_processing(const Entry& root, BpeModel& model) {
   for (const Entry& part : list_parts(root, "normalizer", "normalizers")) {
     if (part.type() != "NFC")
-      throw DataError(part.path() + ": expected the normaliser NFC or none, got " + quote_bpe_text(part.type()));
+      throw DataError(part.path() + ": expected the normaliser NFC or none, got " +
+                      quote_bpe_text(part.type()));
     model.normalizes_to_nfc = true;
   }
   model.split = read_bpe_split(root.at("pre_tokenizer").json(), root.path());
@@ -223,8 +223,9 @@ void read_own_entry(const Entry& root, BpeModel& model) {
   const Entry stop = own.at("stop_tokens");
   for (size_t i = 0; i < stop.size(); ++i) model.stop_tokens.push_back(stop.at(i).token());
   const auto size = static_cast<size_t>(own.at("vocabulary").token());
-  own.at("vocabulary").require(size >= model.pieces.size() && size <= model.pieces.size() + kMaxUnusedTokens,
-                               concat_text("at least ", model.pieces.size()));
+  own.at("vocabulary")
+      .require(size >= model.pieces.size() && size <= model.pieces.size() + kMaxUnusedTokens,
+               concat_text("at least ", model.pieces.size()));
   model.pieces.resize(size);
 }
 
@@ -243,7 +244,8 @@ Json parse(const std::string& text, const std::string& source) {
 }
 
 Json write_post_processor(const BpeModel& model) {
-  if (model.start_tokens.empty()) return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
+  if (model.start_tokens.empty())
+    return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
   Json single = Json::array(), pair = Json::array(), tokens = Json::object();
   for (const int32_t token : model.start_tokens) {
     const auto added = std::find_if(model.added_tokens.begin(), model.added_tokens.end(),
@@ -280,12 +282,13 @@ std::shared_ptr<const Tokenizer> make_bpe_tokenizer(const std::string& json, con
   return make_bpe_tokenizer(parse_tokenizer_json(json, source), source, unknown);
 }
 
-std::string write_tokenizer_json(const BpeModel& model) {
+std::string write_tokenizer_json(const BpeModel& model, bool has_own_entry) {
   Json vocabulary = Json::object(), merges = Json::array(), added_tokens = Json::array();
   for (size_t token = 0; token < model.pieces.size(); ++token)
     if (!model.pieces[token].empty()) vocabulary[model.pieces[token]] = token;
   const auto piece = [&](int32_t token) { return model.pieces[static_cast<size_t>(token)]; };
-  for (const auto& [left, right, result] : model.merges) merges.push_back(Json::array({piece(left), piece(right)}));
+  for (const auto& [left, right, result] : model.merges)
+    merges.push_back(Json::array({piece(left), piece(right)}));
   for (const BpeAddedToken& added : model.added_tokens)
     added_tokens.push_back({{"id", added.id},
                             {"content", added.text},
@@ -303,11 +306,13 @@ std::string write_tokenizer_json(const BpeModel& model) {
       {"normalizer", model.normalizes_to_nfc ? Json{{"type", "NFC"}} : Json()},
       {"pre_tokenizer", write_bpe_split(model.split)},
       {"post_processor", write_post_processor(model)},
-      {"decoder", {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}}},
-      {"tapeformer", {{"stop_tokens", model.stop_tokens}, {"vocabulary", model.pieces.size()}}}};
-  json["model"] = {{"type", "BPE"},        {"dropout", nullptr},
-                   {"unk_token", unknown}, {"continuing_subword_prefix", nullptr},
-                   {"fuse_unk", false},    {"end_of_word_suffix", nullptr},
+      {"decoder",
+       {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}}}};
+  if (has_own_entry)
+    json["tapeformer"] = {{"stop_tokens", model.stop_tokens}, {"vocabulary", model.pieces.size()}};
+  json["model"] = {{"type", "BPE"},          {"dropout", nullptr},
+                   {"unk_token", unknown},   {"continuing_subword_prefix", nullptr},
+                   {"fuse_unk", false},      {"end_of_word_suffix", nullptr},
                    {"byte_fallback", false}, {"ignore_merges", model.ignores_merges}};
   json["model"]["vocab"] = std::move(vocabulary);
   json["model"]["merges"] = std::move(merges);

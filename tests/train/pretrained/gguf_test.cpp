@@ -31,7 +31,8 @@ class GgufText {
     text_ += "GGUF";
     return number(version).number(tensors).number(keys);
   }
-  GgufText& tensor(const std::string& name, const std::vector<uint64_t>& sizes, uint32_t type, uint64_t offset) {
+  GgufText& tensor(const std::string& name, const std::vector<uint64_t>& sizes, uint32_t type,
+                   uint64_t offset) {
     text(name).number(static_cast<uint32_t>(sizes.size()));
     for (const uint64_t size : sizes) number(size);
     return number(type).number(offset);
@@ -46,8 +47,12 @@ class GgufText {
     for (const int32_t value : values) number(value);
     return *this;
   }
-  GgufText& value(const std::string& key, const std::string& content) { return text(key).number<uint32_t>(8).text(content); }
-  GgufText& value(const std::string& key, uint32_t content) { return text(key).number<uint32_t>(4).number(content); }
+  GgufText& value(const std::string& key, const std::string& content) {
+    return text(key).number<uint32_t>(8).text(content);
+  }
+  GgufText& value(const std::string& key, uint32_t content) {
+    return text(key).number<uint32_t>(4).number(content);
+  }
   std::string padded(size_t data_bytes = 0) const {
     return text_ + std::string((32 - text_.size() % 32) % 32, '\0') + std::string(data_bytes, '\0');
   }
@@ -106,7 +111,8 @@ TEST_CASE("the metadata of a GGUF file has the types of the file") {
   CHECK(file.get<std::vector<std::string>>("test.texts") == std::vector<std::string>{"a", "", "ü"});
   CHECK(file.get<std::vector<int64_t>>("test.integers") == std::vector<int64_t>{1, -2, 3});
   CHECK(file.get<std::vector<double>>("test.numbers") == std::vector<double>{0.25, -1.5});
-  CHECK(contains(message_of<CheckpointError>([&] { file.get<int64_t>("test.text"); }), "test.text: expected an integer, got a string"));
+  CHECK(contains(message_of<CheckpointError>([&] { file.get<int64_t>("test.text"); }),
+                 "test.text: expected an integer, got a string"));
   CHECK(contains(message_of<CheckpointError>([&] { file.get<bool>("none"); }), "the key none is missing"));
   CHECK(is_gguf_file(kGolden));
   CHECK_FALSE(is_gguf_file(SOURCE_DIR "/tests/golden/gguf_types.safetensors"));
@@ -131,7 +137,8 @@ TEST_CASE("a GGUF file that is cut off is an error, at every byte") {
 }
 
 TEST_CASE("a GGUF header with invalid sizes, offsets, names or types is an error") {
-  const auto tensor_error = [](const std::vector<uint64_t>& sizes, uint32_t type, uint64_t offset, size_t bytes) {
+  const auto tensor_error = [](const std::vector<uint64_t>& sizes, uint32_t type, uint64_t offset,
+                               size_t bytes) {
     return opening_error(GgufText().start(1, 0).tensor("w", sizes, type, offset).padded(bytes));
   };
   CHECK(tensor_error({32, 2}, 0, 0, 256).empty());
@@ -144,24 +151,32 @@ TEST_CASE("a GGUF header with invalid sizes, offsets, names or types is an error
   CHECK(contains(tensor_error({}, 0, 0, 0), "has 0 dimensions"));
   CHECK(contains(tensor_error({uint64_t{1} << 40, uint64_t{1} << 40}, 0, 0, 0), "overflows"));
   CHECK(contains(tensor_error({uint64_t{1} << 62, 4}, 1, 0, 0), "overflows"));
-  CHECK(contains(opening_error(GgufText().start(2, 0).tensor("w", {32}, 0, 0).tensor("w", {32}, 0, 128).padded(256)),
-                 "has two tensors named \"w\""));
-  CHECK(contains(opening_error(GgufText().start(2, 0).tensor("v", {32}, 0, 0).tensor("w", {32}, 0, 96).padded(256)),
-                 "within another tensor"));
+  CHECK(contains(
+      opening_error(GgufText().start(2, 0).tensor("w", {32}, 0, 0).tensor("w", {32}, 0, 128).padded(256)),
+      "has two tensors named \"w\""));
+  CHECK(contains(
+      opening_error(GgufText().start(2, 0).tensor("v", {32}, 0, 0).tensor("w", {32}, 0, 96).padded(256)),
+      "within another tensor"));
   CHECK(contains(opening_error(GgufText().start(0, 0, 1).padded()), "expected the version 2 or 3"));
   CHECK(contains(opening_error(GgufText().start(UINT64_MAX, 0).padded()), "tensors, expected at most"));
   CHECK(contains(opening_error(GgufText().start(0, UINT64_MAX).padded()), "keys, expected at most"));
-  const auto value_error = [](uint32_t type) { return opening_error(GgufText().start(0, 1).text("k").number(type).number(UINT64_MAX).padded(64)); };
+  const auto value_error = [](uint32_t type) {
+    return opening_error(GgufText().start(0, 1).text("k").number(type).number(UINT64_MAX).padded(64));
+  };
   CHECK(contains(value_error(8), "a string at byte"));
   CHECK(contains(value_error(10), "is larger than"));
   CHECK(contains(value_error(77), "unknown type 77"));
   const auto list_error = [](uint32_t type, uint64_t count) {
-    return opening_error(GgufText().start(0, 1).text("k").number<uint32_t>(9).number(type).number(count).padded(64));
+    return opening_error(
+        GgufText().start(0, 1).text("k").number<uint32_t>(9).number(type).number(count).padded(64));
   };
   CHECK(contains(list_error(8, UINT64_MAX), "a list has"));
   CHECK(contains(list_error(9, 1), "has a list of the type 9"));
-  CHECK(contains(opening_error(GgufText().start(0, 1).text("k\xFF").number<uint32_t>(4).number<uint32_t>(1).padded(64)), "not valid UTF-8"));
-  CHECK(contains(opening_error(GgufText().start(0, 1).value("general.alignment", 24U).padded(64)), "expected a power of two"));
+  CHECK(contains(
+      opening_error(GgufText().start(0, 1).text("k\xFF").number<uint32_t>(4).number<uint32_t>(1).padded(64)),
+      "not valid UTF-8"));
+  CHECK(contains(opening_error(GgufText().start(0, 1).value("general.alignment", 24U).padded(64)),
+                 "expected a power of two"));
   CHECK(contains(opening_error("GGML"), "no valid GGUF file: expected the first bytes"));
 }
 
@@ -176,14 +191,19 @@ TEST_CASE("the tokenizer of a GGUF file is read, and other kinds are refused by 
   CHECK(model.stop_tokens == std::vector<int32_t>{4});
   CHECK(read(tokenizer_file("qwen2")).normalizes_to_nfc);
   CHECK(read(tokenizer_file("llama-bpe")).ignores_merges);
-  CHECK(contains(message_of<CheckpointError>([&] { read(tokenizer_file("deepseek-llm")); }), "got \"deepseek-llm\""));
+  CHECK(contains(message_of<CheckpointError>([&] { read(tokenizer_file("deepseek-llm")); }),
+                 "got \"deepseek-llm\""));
   CHECK(contains(message_of<CheckpointError>([&] { read(tokenizer_file("smollm", 9)); }), "unknown type 9"));
-  CHECK(contains(message_of<CheckpointError>([&] { read(tokenizer_file("smollm", 3, 5)); }), "eos_token_id: is 5, and the vocabulary has 5"));
-  CHECK(contains(message_of<CheckpointError>([&] { read(GgufText().start(0, 1).value("tokenizer.ggml.model", "llama")); }),
+  CHECK(contains(message_of<CheckpointError>([&] { read(tokenizer_file("smollm", 3, 5)); }),
+                 "eos_token_id: is 5, and the vocabulary has 5"));
+  CHECK(contains(message_of<CheckpointError>(
+                     [&] { read(GgufText().start(0, 1).value("tokenizer.ggml.model", "llama")); }),
                  "expected byte-level BPE, \"gpt2\", got \"llama\""));
-  CHECK(contains(message_of<CheckpointError>([&] { read(GgufText().start(0, 0)); }), "the key tokenizer.ggml.model is missing"));
+  CHECK(contains(message_of<CheckpointError>([&] { read(GgufText().start(0, 0)); }),
+                 "the key tokenizer.ggml.model is missing"));
   BpeModel fitted = model;
   fit_bpe_vocabulary(fitted, 64, "m");
   CHECK(fitted.pieces.size() == 64);
-  CHECK(contains(message_of<CheckpointError>([&] { fit_bpe_vocabulary(fitted, 63, "m"); }), "the tokenizer has 64 tokens, and the embedding of the model has 63 rows"));
+  CHECK(contains(message_of<CheckpointError>([&] { fit_bpe_vocabulary(fitted, 63, "m"); }),
+                 "the tokenizer has 64 tokens, and the embedding of the model has 63 rows"));
 }

@@ -97,8 +97,10 @@ TEST_CASE("a folder that lacks a part of a model of Hugging Face is an error wit
   CHECK(contains(opening_error(folder), "save the model as safetensors"));
   write_safetensors(folder.path("model.safetensors"), {{"a", Tensor::zeros({2})}});
   const HuggingFaceFolder model(folder.path(""));
-  CHECK(contains(message_of<CheckpointError>([&] { read_huggingface_tokenizer(model); }), "has no tokenizer.json"));
-  CHECK(contains(message_of<CheckpointError>([&] { HuggingFaceFolder(folder.path("config.json")); }), "is not a folder"));
+  CHECK(contains(message_of<CheckpointError>([&] { read_huggingface_tokenizer(model); }),
+                 "has no tokenizer.json"));
+  CHECK(contains(message_of<CheckpointError>([&] { HuggingFaceFolder(folder.path("config.json")); }),
+                 "is not a folder"));
 }
 
 TEST_CASE("the stop tokens of a folder of Hugging Face are those of its config files") {
@@ -110,9 +112,11 @@ TEST_CASE("the stop tokens of a folder of Hugging Face are those of its config f
   folder.write("generation_config.json", R"({"eos_token_id":422})");
   CHECK(stops() == std::vector<int32_t>{422});
   folder.write("generation_config.json", R"({"eos_token_id":427})");
-  CHECK(contains(message_of<CheckpointError>(stops), "a stop token is 427, and the vocabulary has 427 tokens"));
+  CHECK(
+      contains(message_of<CheckpointError>(stops), "a stop token is 427, and the vocabulary has 427 tokens"));
   folder.write("generation_config.json", R"({"eos_token_id":"x"})");
   CHECK(contains(message_of<CheckpointError>(stops), "eos_token_id: expected an integer"));
   folder.write("tokenizer.json", "{}");
-  CHECK(contains(message_of<CheckpointError>(stops), "tokenizer.json: the entry \"pre_tokenizer\" is missing"));
+  CHECK(
+      contains(message_of<CheckpointError>(stops), "tokenizer.json: the entry \"pre_tokenizer\" is missing"));
 }

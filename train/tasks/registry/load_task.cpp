@@ -74,9 +74,8 @@ void check_settings(const Checkpoint& checkpoint, const Config& config, RunChoic
   std::string problems;
   const auto add = [&](const std::string& problem) { problems += (problems.empty() ? "" : "\n") + problem; };
   for (const std::string& key : find_differing_keys(own, config))
-    if (!is_converted &&
-        (key == "data.tokenizer" || key == "data.vocabulary" || key == "data.sentencepiece_model" ||
-         key == "data.tokenizer_file"))
+    if (!is_converted && (key == "data.tokenizer" || key == "data.vocabulary" ||
+                          key == "data.sentencepiece_model" || key == "data.tokenizer_file"))
       add(key + ": the run stores its tokenizer, so the value must be that of the run, " +
           format_config_value(own, key));
   for (const auto& [key, value] : find_keys_fixed_by_training(own, config))

@@ -1,0 +1,143 @@
+"""Kinds of cases with the files of pretrained models: tokenizer.json, GGUF files and folders of Hugging Face."""
+
+import json
+import struct
+
+from cases import change, copy, files_under, use_run
+from mutate import NUMBERS, mutate_bytes, mutate_text
+from runner import Case
+
+
+def _text(text):
+    return struct.pack("<Q", len(text.encode())) + text.encode()
+
+
+def _list(key, kind, values):
+    return _text(key) + struct.pack("<IIQ", 9, kind, len(values)) + b"".join(values)
+
+
+def gguf_tokenizer(pieces, merges):
+    """Returns a GGUF file with a tokenizer and without tensors. The last piece is an end token."""
+    pieces = [*pieces, "<|end|>"]
+    types = [1] * (len(pieces) - 1) + [3]
+    values = [_text(f"tokenizer.ggml.{key}") + struct.pack("<I", 8) + _text(text) for key, text in (("model", "gpt2"), ("pre", "smollm"))]
+    values += [_list("tokenizer.ggml.tokens", 8, [_text(piece) for piece in pieces]),
+               _list("tokenizer.ggml.merges", 8, [_text(merge) for merge in merges]),
+               _list("tokenizer.ggml.token_type", 5, [struct.pack("<i", kind) for kind in types]),
+               _text("tokenizer.ggml.eos_token_id") + struct.pack("<II", 4, len(pieces) - 1)]
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(values)) + b"".join(values) + bytes(64)
+
+
+def safetensors(tensors):
+    """Returns a safetensors file. `tensors` has a dtype, a shape and bytes for each name."""
+    header, data = {}, b""
+    for name, (dtype, shape, values) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def _paths(json_value, path=()):
+    """Returns the paths of all entries of a JSON value. Long lists and objects count with some of their entries."""
+    paths = [path] if path else []
+    items = json_value.items() if isinstance(json_value, dict) else enumerate(json_value) if isinstance(json_value, list) else []
+    for key, value in list(items)[:12]:
+        paths += _paths(value, (*path, key))
+    return paths
+
+
+ODD = [None, True, -1, 0, 420, 426, 427, 2**31, 2**64, 1e300, "", "x", "Sequence", "ByteLevel", "\u0120", "a b", "..", "../x", "/etc/passwd", "é" * 3000,
+       [], [[]], {}, {"type": "NFC"}, {"type": "Sequence"}, [1, 2, 3], "\x1b[31m", "\ud7ff\u2028", "model-00001-of-00002.safetensors"]
+
+
+def mutate_json(rng, text):
+    """Changes, removes, moves or repeats entries of a JSON text, or mutates the text."""
+    if rng.random() < 0.3:
+        return mutate_text(rng, text, rng.choice(NUMBERS).encode())
+    value = json.loads(text)
+    for _ in range(rng.choice([1, 1, 1, 2, 4])):
+        paths = _paths(value)
+        if not paths:
+            break
+        *parents, last = rng.choice(paths)
+        parent = value
+        for key in parents:
+            parent = parent[key]
+        choice = rng.randrange(5)
+        if choice == 0:
+            del parent[last]
+        elif choice == 1 and isinstance(parent, dict):
+            parent[rng.choice(["type", "x", "\x1b[0m", "content", str(last) + "_"])] = parent[last]
+        elif choice == 2:
+            other = value
+            for key in rng.choice(paths):
+                other = other[key] if (isinstance(other, dict) and key in other) or (isinstance(other, list) and isinstance(key, int) and key < len(other)) else {}
+            parent[last] = json.loads(json.dumps(other))
+        elif choice == 3 and rng.random() < 0.2:
+            deep = parent[last]
+            for _ in range(rng.choice([10, 40, 500])):
+                deep = [deep]
+            parent[last] = deep
+        else:
+            parent[last] = rng.choice(ODD)
+    return json.dumps(value, ensure_ascii=rng.random() < 0.5).encode("utf-8", "replace")
+
+
+def _replace(path, mutate, rng):
+    path.write_bytes(mutate(rng, path.read_bytes()))
+    return path
+
+
+def bpe(rng, base, folder):
+    """Changes a tokenizer.json, or the text that it encodes."""
+    copy(base, folder, "bpe", "configs/bpe.toml", "runs/bpe", "text.txt")
+    path = folder / "bpe/tokenizer.json"
+    if rng.random() < 0.85:
+        _replace(path, mutate_json, rng)
+    else:
+        path = folder / "text.txt"
+        path.write_bytes(mutate_text(rng, path.read_bytes(), "<|end|><|endoftext|>  'S 'ſ é\u0301>\n\u3000\u2028 \U000e0041".encode()))
+    if rng.random() < 0.2:
+        return Case(use_run(rng, "bpe"), {0, 2, 3}, files=[path])
+    arguments = ["train", "configs/bpe.toml"] + rng.choice([["--dry-run"], ["--run-dir", "run"]])
+    return Case(arguments, {0, 2, 3}, files=[path])
+
+
+def _mutate_gguf(rng, data):
+    """Replaces a number of the header by another, removes bytes or mutates them."""
+    if rng.random() < 0.3:
+        return mutate_bytes(rng, data)
+    data = bytearray(data)
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        at = rng.choice([rng.randrange(40), rng.randrange(min(2000, len(data))), rng.randrange(len(data))])
+        form = rng.choice(["<B", "<I", "<Q"])
+        limit = 256 ** struct.calcsize(form)
+        value = rng.choice([0, 1, 2, 3, 8, 9, 31, 32, 255, limit - 1, limit // 2, limit // 2 - 1, limit - 32, rng.randrange(limit), rng.randrange(64)])
+        data[at:at + struct.calcsize(form)] = struct.pack(form, value % limit)
+    if rng.random() < 0.1:
+        data = data[:rng.randrange(len(data))]
+    return bytes(data)
+
+
+def _read(base, *arguments, files):
+    command = [str(base / "read_files"), *arguments]
+    return Case([], {0, 3}, prefix=command, files=files)
+
+
+def gguf(rng, base, folder):
+    copy(base, folder, "gguf")
+    name = rng.choice(["types", "tokenizer"])
+    path = _replace(folder / f"gguf/{name}.gguf", _mutate_gguf, rng)
+    return _read(base, rng.choice(["weights", name if name == "tokenizer" else "weights"]), f"gguf/{name}.gguf", files=[path])
+
+
+def huggingface(rng, base, folder):
+    copy(base, folder, "huggingface")
+    paths = files_under(folder / "huggingface")
+    path = rng.choice(paths)
+    if path.suffix == ".json" and rng.random() < 0.9:
+        _replace(path, mutate_json, rng)
+    else:
+        change(rng, paths)
+    return _read(base, rng.choice(["weights", "tokenizer"]), "huggingface", files=[path])
