@@ -51,6 +51,9 @@ class Tokenizer {
   virtual std::string_view get_token_text(int64_t token) const = 0;
   // Returns the token of unknown characters, whose text is empty, or -1 if the tokenizer has none.
   virtual int64_t unknown_token() const { return -1; }
+  // Returns the data for deserialize_tokenizer(): an empty text for "bytes", the characters in the order of
+  // their tokens for "characters", the model for "sentencepiece", and a tokenizer.json for "bpe".
+  virtual std::string serialize() const = 0;
   // Returns the tokens that a model expects before a text, and the tokens that end a generated text. Most
   // tokenizers have none.
   virtual std::span<const int32_t> start_tokens() const { return {}; }
@@ -58,9 +61,6 @@ class Tokenizer {
   // Returns whether the tokens of a text are those of its first `at` bytes and those of the rest. The text
   // has a line end before `at`.
   virtual bool can_divide(std::string_view /*text*/, size_t /*at*/) const { return true; }
-  // Returns the data for deserialize_tokenizer(): an empty text for "bytes", the characters in the order of
-  // their tokens for "characters", the model for "sentencepiece", and a tokenizer.json for "bpe".
-  virtual std::string serialize() const = 0;
   // Returns the text of all tokens, in which U+FFFD stands for the unknown token.
   std::string decode(std::span<const int64_t> tokens) const;
 };

@@ -61,7 +61,7 @@ SafetensorsEntry read_entry(const std::string& name, const HeaderJson& fields) {
          ", expected F32, F64, F16, BF16, I32, I64, U8 or BOOL");
   const std::vector<uint64_t> offsets = read_sizes(name, fields["data_offsets"]);
   if (offsets.size() != 2) fail("tensor ", format_tensor_name(name), ": expected two data offsets");
-  SafetensorsEntry entry{*dtype, is_float16, {}, offsets[0], offsets[1]};
+  SafetensorsEntry entry{*dtype, {}, offsets[0], offsets[1], is_float16};
   for (const uint64_t size : read_sizes(name, fields["shape"]))
     entry.shape.append(static_cast<int64_t>(size));
   return entry;

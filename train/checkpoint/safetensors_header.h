@@ -13,9 +13,9 @@ namespace tapeformer {
 // The type and the location of a tensor in a file.
 struct SafetensorsEntry {
   DType dtype = DType::float32;  // of the tensor that is read
-  bool is_float16 = false;       // whether the file has float16 elements, which are read as float32
   Shape shape;
   uint64_t begin = 0, end = 0;  // range [begin, end) of bytes in the data section
+  bool is_float16 = false;      // whether the file has float16 elements, which are read as float32
 };
 
 struct SafetensorsHeader {

@@ -251,6 +251,7 @@ Names unused_by_all() {
           "data.vocabulary",
           "data.sequence_length",
           "data.sentencepiece_model",
+          "data.tokenizer_file",
           "data.unknown_characters",
           "data.eval_context",
           "optimizer.form",
