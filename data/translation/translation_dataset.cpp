@@ -46,6 +46,7 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const TranslationOptions& option
   TextOptions text;
   text.tokenizer_name = options.tokenizer_name;
   text.sentencepiece_model = options.sentencepiece_model;
+  text.tokenizer_file = options.tokenizer_file;
   text.vocabulary = options.vocabulary;
   text.unknown_characters = UnknownCharacters::token;
   std::vector<std::string> others;

@@ -17,7 +17,7 @@ struct TranslationOptions {
   SentencePairPaths train = {}, valid = {}, test = {};
   // Number of pairs that are held out from the end of `train` for validation if `valid` has no paths.
   int64_t valid_pairs = 1000;
-  std::string tokenizer_name = kSentencePieceTokenizerName;  // or "bytes" or "characters"
+  std::string tokenizer_name = kSentencePieceTokenizerName;  // or "bytes", "characters" or "bpe"
   std::string sentencepiece_model = {};                      // file of a model; empty: train a model
   int64_t vocabulary = 4000;                                 // tokens of a trained SentencePiece model
   // Maximum number of tokens of a sentence in training, without the end token. Other splits may have twice as
@@ -25,7 +25,8 @@ struct TranslationOptions {
   int64_t max_length = 128;
   // Maximum ratio of the numbers of tokens of both sentences in training; 0: no limit.
   double max_ratio = 0;
-  int64_t limit = 0;  // maximum number of pairs, from the start of the split; 0: no limit
+  int64_t limit = 0;                // maximum number of pairs, from the start of the split; 0: no limit
+  std::string tokenizer_file = {};  // file of "bpe", a tokenizer.json
 };
 
 // Returns the tokenizer that the options describe. A SentencePiece model is trained on both languages of the

@@ -29,12 +29,16 @@ const OptionTable<TranslationOptions>& pair_table() {
     using O = TranslationOptions;
     options->add("tokenizer", &O::tokenizer_name, "one tokenizer for both languages")
         .use_for(OptionUse::model)
-        .require_one_of({kByteTokenizerName, kCharacterTokenizerName, kSentencePieceTokenizerName});
+        .require_one_of(
+            {kByteTokenizerName, kCharacterTokenizerName, kSentencePieceTokenizerName, kBpeTokenizerName});
     options
         ->add("sentencepiece_model", &O::sentencepiece_model,
               "file of a SentencePiece model; empty: train a model from both languages")
         .mark_as_path()
         .use_if({"tokenizer", {kSentencePieceTokenizerName}});
+    options->add("tokenizer_file", &O::tokenizer_file, "file of the tokenizer bpe: a tokenizer.json")
+        .mark_as_path()
+        .use_if({"tokenizer", {kBpeTokenizerName}});
     options->add("vocabulary", &O::vocabulary, "tokens of a trained SentencePiece model")
         .require_range(2, 65536)
         .use_if({"sentencepiece_model", {""}});
@@ -166,6 +170,8 @@ std::vector<std::pair<std::string, std::string>> find_translation_problems(
   };
   require(pairs.max_ratio == 0 || pairs.max_ratio >= 1, "max_ratio",
           concat_text("expected 0 or at least 1, got ", pairs.max_ratio));
+  require(pairs.tokenizer_name != kBpeTokenizerName || !pairs.tokenizer_file.empty(), "tokenizer_file",
+          "the tokenizer \"bpe\" needs a tokenizer.json");
   require(values.batch_tokens == 0 || values.batch_tokens > pairs.max_length, "batch_tokens",
           concat_text("expected 0 or at least max_length + 1 = ", pairs.max_length + 1, ", got ",
                       values.batch_tokens));

@@ -132,9 +132,13 @@ class Run {
     return nb::bytes(text.data(), text.size());
   }
 
-  // Returns the drawn tokens.
-  std::vector<int64_t> generate_tokens(const std::vector<int64_t>& prompt, int64_t length, int64_t window,
+  // Returns the drawn tokens, without the stop token that ends them. The start tokens of the tokenizer
+  // precede the prompt.
+  std::vector<int64_t> generate_tokens(const std::vector<int64_t>& own_prompt, int64_t length, int64_t window,
                                        const DrawingOptions& drawing) const {
+    const std::span<const int32_t> starts = tokenizer().start_tokens(), stops = tokenizer().stop_tokens();
+    std::vector<int64_t> prompt(starts.begin(), starts.end());
+    prompt.insert(prompt.end(), own_prompt.begin(), own_prompt.end());
     check(!prompt.empty(), "generate", "the prompt is empty, expected at least one token");
     check(length >= 1, "generate", "length must be at least 1, not ", length);
     check(window >= 0, "generate", "window must be at least 0, not ", window);
@@ -144,7 +148,11 @@ class Run {
                        window > 0 ? window : get_default_window(model));
     for (const int64_t token : prompt) stream.append(token);
     std::vector<int64_t> drawn;
-    while (static_cast<int64_t>(drawn.size()) < length) drawn.push_back(stream.draw());
+    while (static_cast<int64_t>(drawn.size()) < length) {
+      const int64_t token = stream.draw();
+      if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;
+      drawn.push_back(token);
+    }
     return drawn;
   }
 

@@ -102,8 +102,8 @@ class Model:
 
         Args:
             prompt: A text, or tokens (batch, prefix length).
-            length: Text: number of tokens to draw, by default 500. Sequences: their length with the prefix, by
-                default the length of training.
+            length: Text: maximum number of tokens to draw, by default 500; a stop token of the tokenizer ends the
+                text earlier. Sequences: their length with the prefix, by default the length of training.
             temperature: Divides the logits; 0: the most probable token.
             top_k: Draws from this number of most probable tokens; 0: all.
             top_p: Draws from the smallest set of most probable tokens with at least this total probability.

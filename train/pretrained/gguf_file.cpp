@@ -1,7 +1,5 @@
 #include "train/pretrained/gguf_file.h"
 
-#include <cstring>
-
 #include "core/base/errors.h"
 #include "train/pretrained/gguf_header.h"
 
@@ -71,14 +69,5 @@ template std::string GgufFile::get(const std::string&) const;
 template std::vector<int64_t> GgufFile::get(const std::string&) const;
 template std::vector<double> GgufFile::get(const std::string&) const;
 template std::vector<std::string> GgufFile::get(const std::string&) const;
-
-bool is_gguf_file(const std::string& path) try {
-  const File file = open_checked(path);
-  char magic[sizeof kGgufMagic] = {};
-  if (file.size() >= sizeof magic) file.read_at(magic, sizeof magic, 0);
-  return std::memcmp(magic, kGgufMagic, sizeof magic) == 0;
-} catch (const FileError& error) {
-  throw CheckpointError(error.what());
-}
 
 }  // namespace tapeformer

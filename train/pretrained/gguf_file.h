@@ -48,7 +48,4 @@ class GgufFile final : public WeightSource {
   std::map<std::string, Location> locations_;
 };
 
-// Returns whether the file begins with the magic number of GGUF. Throws CheckpointError if it cannot be read.
-bool is_gguf_file(const std::string& path);
-
 }  // namespace tapeformer

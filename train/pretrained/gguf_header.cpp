@@ -276,9 +276,9 @@ void read_entries(Cursor& cursor, uint64_t count, const char* what, F read) {
 
 GgufHeader read_gguf_header(const File& file) {
   Cursor cursor(file);
-  char magic[sizeof kGgufMagic];
-  for (char& c : magic) c = cursor.number<char>();
-  if (std::memcmp(magic, kGgufMagic, sizeof magic) != 0) fail("expected the first bytes \"GGUF\"");
+  std::string magic;
+  for (int i = 0; i < 4; ++i) magic += cursor.number<char>();
+  if (magic != "GGUF") fail("expected the first bytes \"GGUF\"");
   const auto version = cursor.number<uint32_t>();
   if (version != 2 && version != 3)
     fail("expected the version 2 or 3 with little-endian numbers, got ", version);

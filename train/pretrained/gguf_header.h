@@ -11,8 +11,6 @@
 
 namespace tapeformer {
 
-inline constexpr char kGgufMagic[] = {'G', 'G', 'U', 'F'};
-
 struct GgufTensor {
   const GgufType* type = nullptr;
   Shape shape;

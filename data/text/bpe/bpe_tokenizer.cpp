@@ -127,9 +127,6 @@ BpeTokenizer::BpeTokenizer(BpeModel model, UnknownCharacters unknown)
   texts_.reserve(model_.pieces.size());
   for (const std::string& piece : model_.pieces)
     texts_.push_back(decode_byte_characters(piece).value_or(piece));
-  if (model_.ignores_merges)
-    for (size_t token = 0; token < texts_.size(); ++token)
-      if (!texts_[token].empty()) whole_pieces_.emplace(texts_[token], static_cast<int32_t>(token));
   for (const BpeAddedToken& added : model_.added_tokens) {
     const std::string text =
         added.is_normalized && model_.normalizes_to_nfc ? normalize_to_nfc(added.text) : added.text;
@@ -138,6 +135,9 @@ BpeTokenizer::BpeTokenizer(BpeModel model, UnknownCharacters unknown)
     added_tokens_cross_lines_ |= text.find('\n') < text.size() - 1;
   }
   if (accepts_unknown_) texts_[static_cast<size_t>(model_.unknown_token)].clear();
+  if (model_.ignores_merges)
+    for (size_t token = 0; token < texts_.size(); ++token)
+      if (!texts_[token].empty()) whole_pieces_.emplace(texts_[token], static_cast<int32_t>(token));
 }
 
 std::unique_ptr<BpePieceCache> BpeTokenizer::take_cache() const {

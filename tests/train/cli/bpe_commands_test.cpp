@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 class BpeRun : public TextRun {
  public:
   explicit BpeRun(const Json& changes = Json::object()) : TextRun("linear", "bytes") {
-    Json json = Json::parse(read_file(SOURCE_DIR "/tests/golden/bpe_tokenizer.json"));
+    Json json = Json::parse(read_file(fs::path(SOURCE_DIR "/tests/golden/bpe_tokenizer.json")));
     json.update(changes);
     write_file(tokenizer_path(), json.dump());
     config.data.options.set("tokenizer", "bpe");
@@ -49,7 +49,7 @@ TEST_CASE("a checkpoint contains the BPE tokenizer, and eval, score and generate
   CHECK(tokens < bytes);
   CHECK(metrics["bits_per_byte"].get<double>() ==
         doctest::Approx(metrics["bits_per_dim"].get<double>() * tokens / bytes));
-  write_file(run.dir / "lines.txt", "a dog ran.\n\nthe cat\n");
+  write_file(run.dir / "lines.txt", std::string("a dog ran.\n\nthe cat\n"));
   const ProgramResult scored = run_program({"score", run.bpe_path(), (run.dir / "lines.txt").string()});
   CHECK(scored.code == 0);
   CHECK(contains(scored.out, "\ta dog ran.\n"));
@@ -70,7 +70,7 @@ TEST_CASE("a resumed run requires the same BPE tokenizer") {
 TEST_CASE("generate ends a text at a stop token, and begins it with the start tokens") {
   std::vector<int> all(427);
   for (int i = 0; i < 427; ++i) all[static_cast<size_t>(i)] = i;
-  const BpeRun stopping({{"tapeformer", {{"stop_tokens", all}, {"vocabulary", 427}}}});
+  const BpeRun stopping(Json{{"tapeformer", {{"stop_tokens", all}, {"vocabulary", 427}}}});
   CHECK(stopping.train_to("3").code == 0);
   const ProgramResult stopped =
       run_program({"generate", stopping.bpe_path(), "--prompt", "the cat", "--length", "50"});
@@ -80,7 +80,7 @@ TEST_CASE("generate ends a text at a stop token, and begins it with the start to
       Json::parse(R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<|pad|>","type_id":0}},
       {"Sequence":{"id":"A","type_id":0}}],"pair":[],
       "special_tokens":{"<|pad|>":{"id":"<|pad|>","ids":[422],"tokens":["<|pad|>"]}}})");
-  const BpeRun starting({{"post_processor", part}});
+  const BpeRun starting(Json{{"post_processor", part}});
   CHECK(starting.train_to("3").code == 0);
   const ProgramResult drawn = run_program({"generate", starting.bpe_path(), "--length", "5", "--json"});
   CAPTURE(drawn.err);
@@ -91,7 +91,7 @@ TEST_CASE("generate ends a text at a stop token, and begins it with the start to
 
 TEST_CASE("a missing or damaged tokenizer.json is an error before anything is written") {
   BpeRun run;
-  write_file(run.tokenizer_path(), "{\"model\":");
+  write_file(run.tokenizer_path(), std::string("{\"model\":"));
   const ProgramResult damaged = run.train_to("3");
   CHECK(damaged.code == 3);
   CHECK(contains(damaged.err, "tokenizer.json: is not valid JSON at byte"));
