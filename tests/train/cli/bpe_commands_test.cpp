@@ -73,7 +73,7 @@ TEST_CASE("generate ends a text at a stop token, and begins it with the start to
   const BpeRun stopping(Json{{"tapeformer", {{"stop_tokens", all}, {"vocabulary", 427}}}});
   CHECK(stopping.train_to("3").code == 0);
   const ProgramResult stopped =
-      run_program({"generate", stopping.bpe_path(), "--prompt", "the cat", "--length", "50"});
+      run_program({"generate", stopping.bpe_path(), "--prompt", "the cat", "--length", "9"});
   CHECK(stopped.out == "the cat\n");
   CHECK(contains(stopped.err, "1 tokens in"));
   const Json part =
