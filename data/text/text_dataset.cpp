@@ -7,7 +7,6 @@
 #include "core/system/log.h"
 #include "core/threads/threads.h"
 #include "data/files/gzip.h"
-#include "data/text/bpe/tokenizer_json.h"
 #include "data/text/unknown_tokens.h"
 
 namespace tapeformer {
@@ -227,16 +226,16 @@ std::shared_ptr<const Tokenizer> make_joint_tokenizer(const TextOptions& options
                                                       const std::vector<std::string>& other_paths,
                                                       uint64_t seed) {
   if (options.tokenizer_name == kByteTokenizerName) return make_byte_tokenizer();
-  const auto read_model = [](const std::string& path, int64_t max_bytes) {
-    const Bytes model = read_bytes(path, max_bytes);
+  const auto read_model = [](const std::string& path) {
+    const Bytes model = read_bytes(path, kMaxModelBytes);
     return std::string(view_as_text(model, model.size()));
   };
   if (options.tokenizer_name == kBpeTokenizerName)
-    return make_bpe_tokenizer(read_model(options.tokenizer_file, kMaxTokenizerJsonBytes),
-                              options.tokenizer_file, options.unknown_characters);
+    return make_bpe_tokenizer(read_model(options.tokenizer_file), options.tokenizer_file,
+                              options.unknown_characters);
   if (options.tokenizer_name == kSentencePieceTokenizerName && !options.sentencepiece_model.empty())
-    return make_sentencepiece_tokenizer(read_model(options.sentencepiece_model, kMaxModelBytes),
-                                        options.sentencepiece_model, options.unknown_characters);
+    return make_sentencepiece_tokenizer(read_model(options.sentencepiece_model), options.sentencepiece_model,
+                                        options.unknown_characters);
   const auto text = open_text(train_paths, options.tokenizer_name);
   if (options.tokenizer_name == kSentencePieceTokenizerName)
     return train_sentencepiece(*text, options.vocabulary, seed);

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "core/system/files.h"
@@ -15,10 +14,6 @@
 #include "train/pretrained/weight_source.h"
 
 namespace tapeformer {
-
-// A value of the metadata. Booleans in lists are 0 or 1.
-using GgufValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
-                               std::vector<std::string>>;
 
 // An open file. The constructor reads the metadata and the list of tensors, and read() reads the values.
 class GgufFile final : public WeightSource {

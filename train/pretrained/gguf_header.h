@@ -7,7 +7,7 @@
 
 #include "core/base/shape.h"
 #include "core/system/files.h"
-#include "train/pretrained/gguf_file.h"
+#include "train/pretrained/gguf_types.h"
 
 namespace tapeformer {
 

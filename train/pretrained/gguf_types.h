@@ -1,14 +1,20 @@
-// The types of tensors in GGUF files: numbers, and blocks of quantised numbers.
+// The types of metadata and of tensors in GGUF files. Tensors have numbers, or blocks of quantised numbers.
 //
 // A block has a float16 scale d, and most types have a float16 minimum m or dmin. A value is d · q, d · (q −
 // c) with a constant c, or d · q + m, where q is an integer of 4 to 8 bits. The blocks of the types with a K
 // have 256 values in groups of 16 or 32, and a group has own scales, which are multiples of d and dmin.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
 
 namespace tapeformer {
+
+// A value of the metadata. Booleans in lists are 0 or 1.
+using GgufValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
+                               std::vector<std::string>>;
 
 struct GgufType {
   uint32_t number;  // in the file

@@ -230,6 +230,9 @@ void read_own_entry(const Entry& root, BpeModel& model) {
 }
 
 Json parse(const std::string& text, const std::string& source) {
+  if (text.size() > kMaxTokenizerJsonBytes)
+    throw DataError(
+        concat_text(source, ": has ", text.size(), " bytes, expected at most ", kMaxTokenizerJsonBytes));
   const auto check_depth = [&](int depth, Json::parse_event_t, const Json&) {
     if (depth > kMaxDepth) throw DataError(concat_text(source, ": is nested deeper than ", kMaxDepth));
     return true;
