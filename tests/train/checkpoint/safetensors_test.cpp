@@ -186,8 +186,8 @@ TEST_CASE("malformed headers are errors") {
   CHECK(
       has(header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[]}}", 0), "lacks dtype, shape or data_offsets"));
   CHECK(has(header_error("{\"a\":{\"dtipe\":\"F32\"}}", 0), "unknown field \"dtipe\""));
-  CHECK(
-      has(header_error(braced(entry("a", "F16", "[2]", "[0,4]")), 4), "has the dtype \"F16\", expected F32"));
+  CHECK(has(header_error(braced(entry("a", "F8_E4M3", "[4]", "[0,4]")), 4),
+            "has the dtype \"F8_E4M3\", expected F32"));
   CHECK(has(header_error("{\"a\":3}", 0), "\"a\": expected an object, found number"));
   CHECK(has(header_error("{\"a\":{\"shape\":[[1]]}}", 0), "a list where none"));
   CHECK(has(header_error("{\"a\":{\"shape\":{\"b\":1}}}", 0), "an object where none"));
