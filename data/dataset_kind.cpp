@@ -249,8 +249,6 @@ bool has_validation_split(const CatalogueEntry& set, const OptionValues& values)
 Problems find_text_problems(const OptionValues& values) {
   const TextOptions text = text_table().read(values);
   Problems problems;
-  if (text.tokenizer_name == kBpeTokenizerName && text.tokenizer_file.empty())
-    problems.emplace_back("tokenizer_file", "the tokenizer \"bpe\" needs a tokenizer.json");
   if (text.eval_context >= text.sequence_length)
     problems.emplace_back("eval_context", concat_text("expected less than sequence_length = ",
                                                       text.sequence_length, ", got ", text.eval_context));

@@ -230,6 +230,9 @@ std::shared_ptr<const Tokenizer> make_joint_tokenizer(const TextOptions& options
     const Bytes model = read_bytes(path, kMaxModelBytes);
     return std::string(view_as_text(model, model.size()));
   };
+  if (options.tokenizer_name == kBpeTokenizerName && options.tokenizer_file.empty())
+    throw ConfigError(name_option("TextOptions::tokenizer_file") +
+                      ": the tokenizer \"bpe\" needs a tokenizer.json");
   if (options.tokenizer_name == kBpeTokenizerName)
     return make_bpe_tokenizer(read_model(options.tokenizer_file), options.tokenizer_file,
                               options.unknown_characters);

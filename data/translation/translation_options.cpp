@@ -170,8 +170,6 @@ std::vector<std::pair<std::string, std::string>> find_translation_problems(
   };
   require(pairs.max_ratio == 0 || pairs.max_ratio >= 1, "max_ratio",
           concat_text("expected 0 or at least 1, got ", pairs.max_ratio));
-  require(pairs.tokenizer_name != kBpeTokenizerName || !pairs.tokenizer_file.empty(), "tokenizer_file",
-          "the tokenizer \"bpe\" needs a tokenizer.json");
   require(values.batch_tokens == 0 || values.batch_tokens > pairs.max_length, "batch_tokens",
           concat_text("expected 0 or at least max_length + 1 = ", pairs.max_length + 1, ", got ",
                       values.batch_tokens));

@@ -26,6 +26,7 @@ void use_keys_in_messages() {
                     {"TextOptions::eval_context", "data.eval_context"},
                     {"TextOptions::sequence_length", "data.sequence_length"},
                     {"TextOptions::test_share", "data.test_share"},
+                    {"TextOptions::tokenizer_file", "data.tokenizer_file"},
                     {"TextOptions::valid_share", "data.valid_share"},
                     {"TextOptions::vocabulary", "data.vocabulary"},
                     {"TranslationOptions::max_length", "data.max_length"},

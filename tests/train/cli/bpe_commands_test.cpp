@@ -104,3 +104,24 @@ TEST_CASE("a missing or damaged tokenizer.json is an error before anything is wr
   CHECK(unnamed.code == 2);
   CHECK(contains(unnamed.err, "data.tokenizer_file: the tokenizer \"bpe\" needs a tokenizer.json"));
 }
+
+TEST_CASE("a run with model.init has the BPE tokenizer of its weights") {
+  BpeRun run;
+  CHECK(run.train_to("3").code == 0);
+  const auto tune = [&](const std::string& file) {
+    return run_program({"train", (run.dir / "c.toml").string(), "--run-dir", (run.dir / "tuned").string(),
+                        "--set", "model.init=" + run.bpe_path(), "--set", "data.tokenizer_file=" + file,
+                        "--resume"});
+  };
+  Json json = Json::parse(read_file(run.tokenizer_path()));
+  json["added_tokens"][0]["content"] = "<end>";
+  write_file(run.dir / "other.json", json.dump());
+  const ProgramResult other = tune((run.dir / "other.json").string());
+  CHECK(other.code == 2);
+  CHECK(contains(other.err, "has another BPE tokenizer than"));
+  const ProgramResult tuned = tune("");
+  CAPTURE(tuned.err);
+  CHECK(tuned.code == 0);
+  CHECK(contains(tuned.err, "the tokens are those of model.init: bpe, 427 tokens"));
+  CHECK(tune("").code == 0);  // resumes
+}

@@ -41,6 +41,20 @@ bool trains_sentencepiece(const Config& config) {
          config.data.get<std::string>("sentencepiece_model").empty();
 }
 
+// Returns the key of the file of the tokenizer, or "" if the tokenizer has none.
+std::string find_tokenizer_file_key(const Config& config) {
+  const std::string name = get_tokenizer_name(config);
+  return name == kSentencePieceTokenizerName ? "sentencepiece_model"
+         : name == kBpeTokenizerName         ? "tokenizer_file"
+                                             : "";
+}
+
+// Returns whether the config names no tokenizer.json, so that only a checkpoint can have the tokenizer.
+bool lacks_bpe_file(const Config& config) {
+  return has_tokenizer(config) && get_tokenizer_name(config) == kBpeTokenizerName &&
+         config.data.get<std::string>("tokenizer_file").empty();
+}
+
 // Returns whether the tokens depend on the data, and are not those of a file.
 bool makes_tokens_from_data(const Config& config) {
   return has_phones(config) || trains_sentencepiece(config) ||
@@ -70,12 +84,13 @@ void check_tokenizer(const Config& config, const Tokenizer& stored, const std::s
         vocabulary != stored.vocabulary_size())
       log_warning("data.vocabulary = ", vocabulary, " has no effect: the tokenizer of model.init has ",
                   stored.vocabulary_size(), " tokens");
-  } else if (name == kSentencePieceTokenizerName &&
+  } else if (const std::string key = find_tokenizer_file_key(config);
+             !key.empty() && !lacks_bpe_file(config) &&
              make_tokenizer(config, data_dir)->serialize() != stored.serialize()) {
-    throw ConfigError(concat_text("model.init: ", folder, " has another SentencePiece model than ",
-                                  config.data.get<std::string>("sentencepiece_model"),
-                                  "; without data.sentencepiece_model, the run takes the model of model.init",
-                                  kRemedy));
+    const char* const kind = name == kBpeTokenizerName ? "BPE tokenizer" : "SentencePiece model";
+    throw ConfigError(concat_text("model.init: ", folder, " has another ", kind, " than ",
+                                  config.data.get<std::string>(key), "; without data.", key,
+                                  ", the run takes the one of model.init", kRemedy));
   }
 }
 
@@ -121,8 +136,8 @@ TrainedTokens read_initial_tokens(const Config& config, const std::string& data_
 // Returns the tokens of the last checkpoint of a run, or none if the run makes its tokens again to compare
 // them.
 TrainedTokens read_own_tokens(const Config& config, const std::string& run_dir) {
-  const bool takes =
-      trains_sentencepiece(config) || (keeps_initial_tokens(config) && makes_tokens_from_data(config));
+  const bool takes = trains_sentencepiece(config) || lacks_bpe_file(config) ||
+                     (keeps_initial_tokens(config) && makes_tokens_from_data(config));
   if (!takes) return {};
   const Checkpoint checkpoint(find_checkpoint(run_dir, false));
   return load_or_name_earlier(checkpoint.folder(), CheckpointUse::resume, [&]() -> TrainedTokens {
