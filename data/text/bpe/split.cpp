@@ -18,11 +18,11 @@ struct Character {
   size_t bytes = 0;  // 0 at the end of the text
 };
 
-constexpr size_t kAsciiCodes = 128;
+constexpr size_t kAsciiSize = 128;
 
 constexpr auto kAscii = [] {
-  std::array<Class, kAsciiCodes> table{};
-  for (size_t c = 0; c < kAsciiCodes; ++c) {
+  std::array<Class, kAsciiSize> table{};
+  for (size_t c = 0; c < kAsciiSize; ++c) {
     const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     const bool is_space = c == ' ' || c == '\t' || c == '\v' || c == '\f';
     table[c] = is_letter                ? Class::letter
@@ -69,7 +69,7 @@ class Scanner {
   Character read(size_t at) const {
     if (at >= text_.size()) return {};
     const auto byte = static_cast<uint8_t>(text_[at]);
-    if (byte < kAsciiCodes) return {kAscii[byte], 1};
+    if (byte < kAsciiSize) return {kAscii[byte], 1};
     const Utf8Character next = decode_first_utf8_character(text_.substr(at, 4));
     return {find_class(next.code_point), std::max<size_t>(next.bytes, 1)};
   }
