@@ -27,7 +27,7 @@ std::vector<std::string> list_config_names() {
   const fs::path folder = find_configs_folder();
   for (auto file = fs::recursive_directory_iterator(folder, error); !error && file != end(file);
        file.increment(error))
-    if (file->path().extension() == ".toml")
+    if (file->path().extension() == ".toml" && file->path().parent_path().filename() != "tables")
       names.push_back(file->path().lexically_relative(folder).replace_extension().string());
   return names;
 }

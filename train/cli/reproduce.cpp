@@ -1,6 +1,4 @@
 // The command "tapeformer reproduce": reproduces a table or a figure of a paper.
-#include "train/reproduce/reproduce.h"
-
 #include <algorithm>
 #include <optional>
 
@@ -10,9 +8,9 @@
 #include "train/cli/configs_folder.h"
 #include "train/cli/run_options.h"
 #include "train/distributed/processes.h"
-#include "train/reproduce/commands.h"
 #include "train/reproduce/render.h"
 #include "train/reproduce/runner.h"
+#include "train/reproduce/table_file.h"
 #include "train/reproduce/verify.h"
 #include "train/version.h"
 
@@ -33,14 +31,35 @@ fs::path choose_configs_folder(const fs::path& named) {
   return folder;
 }
 
-std::string format_settings_help() {
+// Returns the tables of the configs that belong to the program, without files that cannot be read.
+std::vector<TableFile> list_known_tables() {
+  std::vector<TableFile> tables;
+  const fs::path folder = find_configs_folder();
+  if (folder.empty()) return tables;
+  for (const std::string& name : list_table_names(folder)) try {
+      tables.push_back(read_table_file(name, folder));
+    } catch (const ConfigError&) {
+      continue;  // the command with this name reports the error
+    }
+  return tables;
+}
+
+std::string format_kinds_help() {
   std::string text;
-  for (const Reproduction& known : list_reproductions()) {
-    text += "  " + known.name + ":";
-    for (const std::string& key : known.config_keys) text += " " + key;
-    text += "\n";
-    for (const OptionSpec& spec : known.measurement_options)
-      text += "      measure." + spec.name + ": " + spec.help + "\n";
+  for (const MeasurementKind& kind : list_measurement_kinds()) {
+    text += "  " + kind.name + ": " + kind.help + "\n";
+    for (const OptionSpec& option : kind.options) text += "      " + option.name + ": " + option.help + "\n";
+  }
+  return text;
+}
+
+std::string format_tables_help(const std::vector<TableFile>& tables) {
+  std::string text;
+  for (const TableFile& table : tables) {
+    text += "  " + table.name + std::string(20 - std::min<size_t>(table.name.size(), 19), ' ') +
+            table.summary() + "\n";
+    for (const MeasureOption& option : table.measure_options())
+      text += "      --set measure." + option.name + ": " + option.help + "; 0: depends on --scale\n";
   }
   return text;
 }
@@ -50,7 +69,7 @@ std::vector<OptionSpec> make_reproduce_options() {
       {.name = "scale",
        .default_value = std::string("smoke"),
        .help = "smoke: minutes, only tests the command; small: hours on two cores; paper: sizes of the paper",
-       .choices = list_table_scale_names()},
+       .choices = list_table_scales()},
       {.name = "seeds",
        .default_value = std::string(),
        .help = "seeds, such as 1,2,3: one training per row and seed",
@@ -98,31 +117,30 @@ std::vector<OptionSpec> make_reproduce_options() {
 }
 
 CommandSpec make_reproduce_spec() {
-  std::string names;
+  const std::vector<TableFile> tables = list_known_tables();
   std::vector<std::string> words = {"list"};
-  for (const Reproduction& known : list_reproductions()) {
-    words.push_back(known.name);
-    names += "  " + known.name + std::string(20 - std::min<size_t>(known.name.size(), 19), ' ') +
-             known.summary + "\n";
-  }
+  for (const TableFile& table : tables) words.push_back(table.name);
   return {
       .name = "reproduce",
       .summary =
           "Reproduces a table or a figure of a paper by trainings and measurements, and prints the results "
-          "beside the published numbers.",
-      .positionals = {{.name = "NAME", .help = "a table or figure, or \"list\"", .suggestions = words}},
+          "beside the published numbers. Runs tables of users, such as sweeps, in the same way.",
+      .positionals = {{.name = "NAME",
+                       .help = "a table or figure, a file such as my-sweep.toml, or \"list\"",
+                       .suggestions = words}},
       .options = make_reproduce_options(),
-      .details =
-          "Tables and figures:\n" + names + "\nSettings that --set changes:\n" + format_settings_help(),
+      .details = "Tables and figures:\n" + format_tables_help(tables) +
+                 "\nKinds of measurements in files:\n" + format_kinds_help(),
       .uses_config = true,
       .default_seed = "1"};
 }
 
-int print_reproductions(const CommonOptions& common) {
+int print_tables(const CommandLine& line) {
+  const fs::path folder = choose_configs_folder(line.options.get<std::string>("configs"));
   std::vector<Report> rows;
-  for (const Reproduction& known : list_reproductions())
-    rows.push_back(Report().add("name", known.name).add("summary", known.summary));
-  print_report(Report().add("reproductions", rows), common);
+  for (const std::string& name : list_table_names(folder))
+    rows.push_back(Report().add("name", name).add("summary", read_table_file(name, folder).summary()));
+  print_report(Report().add("reproductions", rows), line.common_options);
   return 0;
 }
 
@@ -142,16 +160,18 @@ std::vector<std::string> split_word_list(const CommandLine& line, const std::str
   return words;
 }
 
-// Returns the seeds in --seeds or, without --seeds, the seed in --seed (default: 1). Throws ConfigError if
-// both options occur.
+// Returns the seeds in --seeds or the seed in --seed, or an empty list. Throws ConfigError if both options
+// occur.
 std::vector<int64_t> parse_seeds(const CommandLine& line) {
-  if (split_word_list(line, "seeds").empty()) return {line.common_options.seed.value_or(1)};
+  const auto& seed = line.common_options.seed;
+  if (split_word_list(line, "seeds").empty())
+    return seed ? std::vector<int64_t>{*seed} : std::vector<int64_t>();
   if (line.common_options.seed) throw ConfigError("--seed and --seeds cannot be combined");
   return parse_index_list("seeds", line.options.get<std::string>("seeds"));
 }
 
 // Reads the file in --verify. Throws ConfigError if another option contradicts it.
-std::optional<StatedTable> read_verified_table(const Reproduction& chosen, const CommandLine& line) {
+std::optional<StatedTable> read_verified_table(const TableFile& file, const CommandLine& line) {
   if (!is_given(line, "verify")) {
     for (const char* option : {"verify-minutes", "verify-tolerance"})
       if (is_given(line, option)) throw ConfigError(concat_text("--", option, " needs --verify"));
@@ -162,7 +182,7 @@ std::optional<StatedTable> read_verified_table(const Reproduction& chosen, const
       throw ConfigError(concat_text("--", option, " and --verify cannot be combined"));
   if (!line.common_options.config_settings.empty())
     throw ConfigError("--set and --verify cannot be combined: the file states the settings");
-  return read_stated_table(line.options.get<std::string>("verify"), chosen);
+  return read_stated_table(line.options.get<std::string>("verify"), file.name);
 }
 
 VerificationOptions make_verification_options(const CommandLine& line) {
@@ -171,22 +191,20 @@ VerificationOptions make_verification_options(const CommandLine& line) {
 }
 
 // Prints the comparison. Returns the exit status.
-int print_verification(const StatedTable& stated, const Json& repeated, const Reproduction& chosen,
+int print_verification(const StatedTable& stated, const Json& repeated, const Table& table,
                        const ReproductionOptions& options, const CommandLine& line) {
   const Verification verification =
-      compare_tables(stated, repeated, chosen, make_verification_options(line), options);
+      compare_tables(stated, repeated, table, make_verification_options(line), options);
   print_report(verification.report, line.common_options);
   if (verification.different == 0) return 0;
   log_message(LogLevel::error, concat_text(verification.different, " values differ from ", stated.path));
   return kFailureExitStatus;
 }
 
-ReproductionOptions make_reproduction_options(const Reproduction& chosen, const CommandLine& line,
+ReproductionOptions make_reproduction_options(const TableFile& file, const CommandLine& line,
                                               const std::optional<StatedTable>& stated) {
   const auto text = [&](const char* name) { return line.options.get<std::string>(name); };
-  const auto scale =
-      std::find(list_table_scale_names().begin(), list_table_scale_names().end(), text("scale"));
-  ReproductionOptions options{.scale = static_cast<TableScale>(scale - list_table_scale_names().begin()),
+  ReproductionOptions options{.scale = text("scale"),
                               .config_folder = choose_configs_folder(text("configs")),
                               .output_folder = text("out"),
                               .runs_folder = text("runs"),
@@ -196,22 +214,17 @@ ReproductionOptions make_reproduction_options(const Reproduction& chosen, const 
                               .data_access = make_data_access(line),
                               .quiet = line.common_options.quiet,
                               .overrides = make_config_overrides(line.common_options)};
-  if (stated) apply_stated_settings(*stated, options);
+  if (stated) {
+    options.scale = stated->scale;
+    options.overrides.config_settings = stated->settings;
+  }
   if (options.output_folder.empty())
-    options.output_folder =
-        fs::path("runs") / (stated ? "verify" : "reproduce") /
-        (chosen.name + "-" + list_table_scale_names()[static_cast<size_t>(options.scale)] +
-         (stated ? "-" + get_source_commit() : ""));  // results of another program are not compared again
+    options.output_folder = fs::path("runs") / (stated ? "verify" : "reproduce") /
+                            (file.name + "-" + options.scale +
+                             // The results of another program are not compared again.
+                             (stated ? "-" + get_source_commit() : ""));
   if (!options.runs_folder.empty() && !fs::is_directory(options.runs_folder))
     throw ConfigError("--runs " + options.runs_folder.string() + ": no such folder");
-  extract_measurement_options(chosen, options);
-  if (stated) {
-    if (!is_given(line, "seeds") && !line.common_options.seed) options.seeds.clear();
-    for (const std::string& skipped :
-         select_verified_rows(*stated, chosen, make_verification_options(line), options))
-      log_info("not repeated: ", skipped);
-  }
-  options.device = select_device(line.common_options);
   return options;
 }
 
@@ -234,24 +247,33 @@ int run_reproduce(const Arguments& arguments) {
   const auto line = parse_command(make_reproduce_spec(), arguments);
   if (!line) return 0;
   const std::string& name = line->positionals[0];
-  if (name == "list") return print_reproductions(line->common_options);
-  const Reproduction& chosen = find_reproduction(name);
+  if (name == "list") return print_tables(*line);
+  const TableFile file =
+      read_table_file(name, choose_configs_folder(line->options.get<std::string>("configs")));
   const ProcessGroup& processes = init_process_group();
   init_process_group_and_threads(line->common_options);
-  const std::optional<StatedTable> stated = read_verified_table(chosen, *line);
-  const ReproductionOptions options = make_reproduction_options(chosen, *line, stated);
+  const std::optional<StatedTable> stated = read_verified_table(file, *line);
+  ReproductionOptions options = make_reproduction_options(file, *line, stated);
+  const std::string device = select_device(line->common_options).to_string();
+  options.device = options.overrides.device.empty() ? device : options.overrides.device;
+  const Table table = make_table(file, options);
+  if (stated)
+    for (const std::string& skipped :
+         select_verified_rows(*stated, table, make_verification_options(*line), options))
+      log_info("not repeated: ", skipped);
+  if (options.seeds.empty()) options.seeds = table.seeds;
   if (line->options.get<bool>("dry-run")) {
     if (processes.communicator->size() > 1)
       throw ConfigError("--dry-run estimates in one process; run it without mpirun");
     try {
-      print_report(estimate_reproduction_costs(chosen, options), line->common_options);
+      print_report(estimate_reproduction_costs(table, options), line->common_options);
     } catch (const CommandError& failed) {
       log_message(LogLevel::error, failed.what());
       return failed.exit_status();
     }
     return 0;
   }
-  const TableResult result = run_reproduction(chosen, options);
+  const TableResult result = run_reproduction(table, options);
   const bool first = processes.communicator->is_first();
   if (first && !stated) print_table(result, options, line->common_options);
   if (result.stop_signal != 0)
@@ -263,7 +285,7 @@ int run_reproduce(const Arguments& arguments) {
   for (const std::string& failure : result.failures)
     if (first) log_message(LogLevel::error, failure);
   if (!stated || !first) return result.failure_status;
-  const int compared = print_verification(*stated, result.table, chosen, options, *line);
+  const int compared = print_verification(*stated, result.table, table, options, *line);
   return result.failure_status != 0 ? result.failure_status : compared;
 }
 

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <tuple>
 
+#include "core/base/errors.h"
 #include "core/system/printable.h"
 #include "data/files/text_encoding.h"
 #include "data/files/text_lines.h"
@@ -160,6 +161,20 @@ ConfigLayer parse_config_file(const std::string& path, const ConfigPosition* rea
   } catch (const toml::parse_error& error) {
     problems.push_back({make_position(path, error.source().begin), describe_syntax_error(error)});
     return {};
+  }
+}
+
+std::string read_toml_as_json(const std::string& path) {
+  std::string problem;
+  const auto text = read_text(path, problem);
+  if (!text) throw ConfigError(path + ": " + problem);
+  try {
+    std::ostringstream json;
+    json << toml::json_formatter(toml::parse(std::string_view(*text), std::string_view(path)));
+    return json.str();
+  } catch (const toml::parse_error& error) {
+    throw ConfigError(make_position(path, error.source().begin).to_string() + ": " +
+                      describe_syntax_error(error));
   }
 }
 

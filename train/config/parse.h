@@ -57,6 +57,10 @@ struct ConfigLayer {
 ConfigLayer parse_config_file(const std::string& path, const ConfigPosition* reached_from,
                               std::vector<ConfigProblem>& problems);
 
+// Returns the contents of a TOML file as JSON text. Throws ConfigError if the file is unreadable or binary,
+// or for a syntax error.
+std::string read_toml_as_json(const std::string& path);
+
 // Parses options of the form "table.key=value". A value that is not valid TOML becomes a string. If such a
 // value starts like a list, an inline table or a quoted string, the function appends a problem instead.
 ConfigLayer parse_set_options(const std::vector<std::string>& config_settings,

@@ -2,13 +2,9 @@
 // reproduction runs commands of tapeformer, such as `train` and `eval`, in child processes.
 #pragma once
 
-#include <filesystem>
-#include <optional>
-#include <string>
-#include <vector>
-
+#include "train/config/config.h"
 #include "train/reproduce/jobs.h"
-#include "train/reproduce/reproduce.h"
+#include "train/reproduce/table.h"
 #include "train/signals.h"
 
 namespace tapeformer {
@@ -16,27 +12,45 @@ namespace tapeformer {
 // Returns the name of the run directory for a row and a seed: "ROW-seed-N".
 std::string make_run_name(const Row& row, int64_t seed);
 
-// Settings that all commands of a reproduction share.
-struct CommandContext {
-  std::filesystem::path output_folder, log_folder, runs_folder;
-  int64_t threads = 1;
-  std::string device;
+// A row of a table, and the config that results from the row and one seed.
+struct Trial {
+  const Row& row;
+  Config config = {};        // config of the row, with the settings of the command line and the seed
+  std::string run_dir = {};  // run directory of the training run
+  Json training = {};        // see ResultStore; null if the row is not trained
+
+  std::string name() const { return make_run_name(row, config.run.seed); }
 };
 
-// Returns the trial for a row and a seed. The trial contains the config and the path of the run directory.
-Trial make_trial(const ReproductionOptions& options, const CommandContext& context, const Row& row,
-                 int64_t seed);
+// Settings that all commands of a reproduction share.
+struct CommandContext {
+  const ReproductionOptions& options;
+  std::filesystem::path output_folder = {}, log_folder = {}, runs_folder = {};
+  int64_t threads = 1;
+  std::string device = {};
+  const StopSignalScope& signals;
 
-// Writes the config of the trial to `context.log_folder` and returns the command that trains the trial. If
-// `dry_run` is true, the command only estimates the time and the memory of the training run.
-Job make_training_job(const ReproductionOptions& options, const CommandContext& context, const Trial& trial,
-                      bool dry_run = false);
+  // Returns the config of a row. Later settings override earlier settings, in this order: Row::settings,
+  // --set options, Row::fixed. Ignores settings of keys that have no effect in this config.
+  Trial make_trial(const Row& row, int64_t seed) const;
+  // Writes the config of the trial to `log_folder` and returns the command that trains the trial. If
+  // `dry_run` is true, the command only estimates the time and the memory of the training run.
+  Job make_training_job(const Trial& trial, bool dry_run = false) const;
+  // Returns the variables of the row, and run, config and file: the run directory of the trial, its config
+  // file, and a path in the output folder without an extension.
+  Lookup make_variables(const Trial& trial) const;
+  // Runs a command and returns the JSON object that it prints. Its log is named after the trial and `name`.
+  // Throws CommandError if the command fails, and StoppedError if a signal arrives.
+  Json run(const Trial& trial, const std::string& name, Words command) const;
 
-// Runs the commands of a measurement and returns its results. Throws CommandError if a command fails, and
-// StoppedError if a signal arrives.
-MeasurementResults run_measurement(const Measurement& measurement, const ReproductionOptions& options,
-                                   const CommandContext& context, const Trial& trial,
-                                   const StopSignalScope& signals);
+ private:
+  std::string write_config(const Trial& trial) const;
+  void add_common_options(Words& words) const;
+};
+
+// Returns the config of a row, with placeholders in `fixed` replaced.
+Config make_row_config(const ReproductionOptions& options, const std::string& config_path, Words settings,
+                       const Words& fixed);
 
 inline constexpr int kFailureExitStatus = 1;  // exit status of a failure at run time
 

@@ -13,7 +13,7 @@
 #include "core/system/files.h"
 #include "core/threads/threads.h"
 #include "train/reproduce/runner.h"
-#include "train/reproduce/table_json.h"
+#include "train/reproduce/table_file.h"
 
 namespace tapeformer {
 namespace {
@@ -46,74 +46,78 @@ class ScratchFolder {
 
 // Returns the estimated size in bytes of all checkpoints of a run. Each checkpoint is assumed to contain the
 // weights, two moments per weight and, if optimizer.ema > 0, the moving average of the weights, in float32.
-int64_t run_bytes(const Config& config, int64_t parameters) {
+int64_t estimate_run_bytes(const Config& config, int64_t parameters) {
   constexpr int64_t kBestAndNext = 2;  // the best checkpoint, and the checkpoint that is being written
   const int64_t tensors = 3 + (config.optimizer.ema > 0 ? 1 : 0);
   return parameters * tensors * static_cast<int64_t>(sizeof(float)) * (config.train.keep_last + kBestAndNext);
 }
 
-// Returns the estimated time in seconds of the measurements of a row for `seeds` seeds. `step` is the time of
-// a training step in seconds. A forward pass is assumed to take a third of the time of a training step.
-double estimate_measuring_seconds(const Table& table, const Trial& trial, double step, int64_t seeds) {
+// Returns the estimated time in seconds of the measurements of a row for all seeds. `step` is the time of a
+// training step in seconds. A forward pass is assumed to take a third of the time of a training step.
+double estimate_measuring_seconds(const Table& table, const CommandContext& context, const Trial& trial,
+                                  double step) {
   constexpr double kForwardShare = 1.0 / 3;
   const double forward = step * kForwardShare / static_cast<double>(trial.config.data.batch_size);
   double seconds = 0;
-  for (const Measurement& measurement : table.measurements)
-    if (applies_to_row(measurement, trial.row) && measurement.estimate_seconds)
-      seconds += measurement.estimate_seconds(forward, trial) *
-                 static_cast<double>(measurement.measures_first_seed_only ? 1 : seeds);
+  for (const Measurement& measurement : table.measurements) {
+    const MeasurementKind& kind = *measurement.kind;
+    if (!applies_to_row(measurement, trial.row) || !kind.estimate_seconds) continue;
+    const auto options = read_measurement_options(measurement, context.make_variables(trial));
+    seconds += kind.estimate_seconds(options, forward, trial.config) *
+               static_cast<double>(kind.every_seed ? std::ssize(context.options.seeds) : 1);
+  }
   return seconds;
 }
 
-// Estimated costs of a table row. The times and the disk space are sums over all seeds of the reproduction.
-struct RowEstimate {
-  double training_seconds = 0;
-  double measuring_seconds = 0;
+// Estimated costs. The times and the disk space are sums over all seeds and rows.
+struct Estimate {
+  double training_seconds = 0, measuring_seconds = 0;
   int64_t disk_bytes = 0;
-  Report report;  // the row of the printed estimate
+  std::vector<Report> rows = {};
+
+  void add(const Table& table, const CommandContext& context, const Trial& trial, const Json& output) {
+    const int64_t parameters = output.value("parameters", int64_t{0}),
+                  seeds = std::ssize(context.options.seeds);
+    const double training = output.value("estimated_seconds", 0.0) * static_cast<double>(seeds);
+    const double measuring =
+        estimate_measuring_seconds(table, context, trial, output.value("seconds_per_step", 0.0));
+    const int64_t bytes = estimate_run_bytes(trial.config, parameters) * seeds;
+    training_seconds += training;
+    measuring_seconds += measuring;
+    disk_bytes += bytes;
+    rows.push_back(Report()
+                       .add("row", trial.row.name)
+                       .add("parameters", parameters)
+                       .add("steps", output.value("steps", int64_t{0}))
+                       .add("training_seconds", training)
+                       .add("measuring_seconds", measuring)
+                       .add("memory_bytes", output.value("memory_bytes", int64_t{0}))
+                       .add("disk_bytes", bytes));
+  }
 };
 
-RowEstimate estimate_row(const Table& table, const Trial& trial, const Json& output, int64_t seeds) {
-  const auto parameters = output.value("parameters", int64_t{0});
-  RowEstimate estimate;
-  estimate.training_seconds = output.value("estimated_seconds", 0.0) * static_cast<double>(seeds);
-  estimate.measuring_seconds =
-      estimate_measuring_seconds(table, trial, output.value("seconds_per_step", 0.0), seeds);
-  estimate.disk_bytes = run_bytes(trial.config, parameters) * seeds;
-  estimate.report.add("row", trial.row.name)
-      .add("parameters", parameters)
-      .add("steps", output.value("steps", int64_t{0}))
-      .add("training_seconds", estimate.training_seconds)
-      .add("measuring_seconds", estimate.measuring_seconds)
-      .add("memory_bytes", output.value("memory_bytes", int64_t{0}))
-      .add("disk_bytes", estimate.disk_bytes);
-  return estimate;
-}
-
-// Returns the trials that the dry run trains: each trained row with the first seed. If there are fewer than
-// `parallel` trained rows, adds trials with other seeds, so that `parallel` training runs share the machine,
-// as in the reproduction.
-std::vector<Trial> list_estimated_trials(const ReproductionOptions& options, const CommandContext& context,
-                                         const std::vector<Row>& rows, int64_t parallel) {
-  std::vector<Trial> trials;
-  for (const int64_t seed : options.seeds)
-    for (const Row& row : rows)
-      if (row.is_trained && (seed == options.seeds.front() || std::ssize(trials) < parallel))
-        trials.push_back(make_trial(options, context, row, seed));
-  return trials;
-}
-
-// Runs `train --dry-run` for the trials of list_estimated_trials(), at most `parallel` at the same time.
-// Returns the estimates of the trained rows. Throws CommandError if a command fails.
-std::vector<RowEstimate> estimate_rows(const Table& table, const ReproductionOptions& options,
-                                       const std::vector<Row>& rows, int64_t parallel) {
+// Runs `train --dry-run` for each trained row with the first seed, at most `parallel` at the same time. If
+// there are fewer than `parallel` trained rows, also trains other seeds, so that `parallel` training runs
+// share the machine, as in the reproduction. Throws CommandError if a command fails.
+Estimate estimate_rows(const Table& table, const ReproductionOptions& options, const std::vector<Row>& rows,
+                       int64_t parallel) {
   const StopSignalScope signals;
   const ScratchFolder scratch;
-  const CommandContext context{scratch.path(), scratch.path(), scratch.path() / "runs",
-                               std::max<int64_t>(get_thread_count() / parallel, 1), options.device_name()};
-  const std::vector<Trial> trials = list_estimated_trials(options, context, rows, parallel);
+  const CommandContext context{.options = options,
+                               .output_folder = scratch.path(),
+                               .log_folder = scratch.path(),
+                               .runs_folder = scratch.path() / "runs",
+                               .threads = std::max<int64_t>(get_thread_count() / parallel, 1),
+                               .device = options.device,
+                               .signals = signals};
+  std::vector<Trial> trials;
   std::vector<Job> jobs;
-  for (const Trial& trial : trials) jobs.push_back(make_training_job(options, context, trial, true));
+  for (const int64_t seed : options.seeds)
+    for (const Row& row : rows)
+      if (row.is_trained && (seed == options.seeds.front() || std::ssize(trials) < parallel)) {
+        trials.push_back(context.make_trial(row, seed));
+        jobs.push_back(context.make_training_job(trials.back(), true));
+      }
   std::optional<CommandError> failure;
   run_jobs(
       jobs, parallel, options.quiet, [&] { return failure ? SIGTERM : signals.last_signal(); },
@@ -123,22 +127,22 @@ std::vector<RowEstimate> estimate_rows(const Table& table, const ReproductionOpt
       });
   if (signals.last_signal() != 0) throw StoppedError();
   if (failure) throw *failure;
-  std::vector<RowEstimate> estimates;
+  Estimate estimate;
   for (size_t i = 0; i < jobs.size(); ++i)
     if (trials[i].config.run.seed == options.seeds.front())
-      estimates.push_back(
-          estimate_row(table, trials[i], read_job_output(jobs[i]), std::ssize(options.seeds)));
-  return estimates;
+      estimate.add(table, context, trials[i], read_job_output(jobs[i]));
+  return estimate;
 }
 
 }  // namespace
 
-Report estimate_reproduction_costs(const Reproduction& reproduction, const ReproductionOptions& options) {
-  const Table table = reproduction.make_table(options);
+Report estimate_reproduction_costs(const Table& table, const ReproductionOptions& options) {
   const std::vector<Row> rows = select_rows(table, options);
+  const int64_t trained =
+      std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.is_trained; });
   Report report;
   report.add("title", table.title).add("seeds", options.seeds);
-  if (!table.needs_training) {
+  if (trained == 0) {
     std::vector<Report> list;
     for (const Row& row : rows) list.push_back(Report().add("row", row.name));
     return report.add("trainings", int64_t{0})
@@ -146,25 +150,17 @@ Report estimate_reproduction_costs(const Reproduction& reproduction, const Repro
              "none: the rows train no models, and the time of their measurements is not estimated")
         .add("rows", list);
   }
-  const int64_t trained_row_count =
-      std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.is_trained; });
-  const int64_t training_count = trained_row_count * std::ssize(options.seeds);
-  const int64_t parallel =
-      std::clamp<int64_t>(options.max_parallel_jobs, 1, std::max<int64_t>(training_count, 1));
-  double seconds = 0;
-  int64_t disk = 0;
-  std::vector<Report> list;
-  for (const RowEstimate& estimate : estimate_rows(table, options, rows, parallel)) {
-    seconds += estimate.training_seconds / static_cast<double>(parallel) + estimate.measuring_seconds;
-    disk += estimate.disk_bytes;
-    list.push_back(estimate.report);
-  }
-  return report.add("trainings", training_count)
+  const int64_t trainings = trained * std::ssize(options.seeds);
+  const int64_t parallel = std::clamp<int64_t>(options.max_parallel_jobs, 1, trainings);
+  const Estimate estimate = estimate_rows(table, options, rows, parallel);
+  const double seconds =
+      estimate.training_seconds / static_cast<double>(parallel) + estimate.measuring_seconds;
+  return report.add("trainings", trainings)
       .add("jobs", parallel)
       .add("seconds", seconds)
       .add("hours", seconds / 3600)
-      .add("disk_bytes", disk)
-      .add("rows", list);
+      .add("disk_bytes", estimate.disk_bytes)
+      .add("rows", estimate.rows);
 }
 
 }  // namespace tapeformer

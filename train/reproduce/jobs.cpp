@@ -25,14 +25,8 @@ constexpr std::chrono::milliseconds kPoll{50};  // time between checks of the ru
 constexpr std::chrono::seconds kProgress{15};   // time between progress messages
 constexpr char kErrorPrefix[] = "error: ";
 
-// Replaces OMP_PROC_BIND in an environment, so that OpenMP does not bind threads. The places of all processes
-// begin at the first processor, so bound threads of several jobs would share processors.
-void disable_thread_binding(std::vector<std::string>& environment) {
-  const std::string name = "OMP_PROC_BIND=";
-  std::erase_if(environment, [&](const std::string& variable) { return variable.starts_with(name); });
-  environment.push_back(name + "false");  // without OMP_PROC_BIND, OMP_PLACES binds threads
-}
-
+// Starts a job. If other jobs run at the same time, OpenMP does not bind its threads: the places of all
+// processes begin at the first processor, so bound threads of several jobs would share processors.
 ProcessOptions make_process_options(const Job& job, const File& output, const File& log, bool is_only_job) {
   ProcessOptions options{.program = "/proc/self/exe",
                          .arguments = job.arguments,
@@ -42,7 +36,10 @@ ProcessOptions make_process_options(const Job& job, const File& output, const Fi
                          .end_signal = SIGTERM};
   options.arguments.insert(options.arguments.begin(), "tapeformer");
   options.environment.push_back(kParentVariable + ("=" + std::to_string(getpid())));
-  if (!is_only_job) disable_thread_binding(options.environment);
+  if (is_only_job) return options;
+  const std::string bind = "OMP_PROC_BIND=";  // without the variable, OMP_PLACES binds threads
+  std::erase_if(options.environment, [&](const std::string& variable) { return variable.starts_with(bind); });
+  options.environment.push_back(bind + "false");
   return options;
 }
 
@@ -71,77 +68,44 @@ std::string find_job_error(const Job& job, int status) {
   return text;
 }
 
-class RunningJobs {
- public:
-  RunningJobs(const std::vector<Job>& jobs, bool one_at_a_time)
-      : jobs_(jobs), one_at_a_time_(one_at_a_time) {}
-  // Sends SIGTERM to the running jobs, for example after an exception, and waits for them.
-  ~RunningJobs() { terminate(); }
-  RunningJobs(const RunningJobs&) = delete;
-  RunningJobs& operator=(const RunningJobs&) = delete;
-
-  size_t size() const { return running_.size(); }
-  void add(size_t job) {
-    constexpr int kReplace = O_WRONLY | O_CREAT | O_TRUNC;
-    const File output(jobs_[job].output_path, kReplace), log(jobs_[job].log_path, kReplace);
-    running_.try_emplace(job, make_process_options(jobs_[job], output, log, one_at_a_time_));
-  }
-  void terminate() const {
-    for (const auto& [job, process] : running_) process.end();
-  }
-  // Calls `on_finish` for each job that has ended.
-  void collect(const std::function<void(size_t, const JobResult&)>& on_finish) {
-    for (auto each = running_.begin(); each != running_.end();) {
-      const size_t job = each->first;
-      const std::optional<int> state = each->second.poll();
-      if (!state) {
-        ++each;
-        continue;
-      }
-      each = running_.erase(each);
-      const int status = WIFEXITED(*state) ? WEXITSTATUS(*state) : 128 + WTERMSIG(*state);
-      on_finish(job, {status, status == 0 ? "" : find_job_error(jobs_[job], status)});
-    }
-  }
-  // Logs the last line of the log of each running job, unless the line was logged before.
-  void log_progress() {
-    for (const auto& [job, process] : running_) {
-      const auto lines = read_log_lines(jobs_[job].log_path);
-      if (lines.empty() || lines.back() == logged_[job]) continue;
-      logged_[job] = lines.back();
-      log_info(jobs_[job].name, ": ", lines.back());
-    }
-  }
-
- private:
-  const std::vector<Job>& jobs_;
-  const bool one_at_a_time_;
-  std::map<size_t, ChildProcess> running_;
-  std::map<size_t, std::string> logged_;  // for each job, the last line that was logged
-};
-
 }  // namespace
 
 void run_jobs(const std::vector<Job>& jobs, int64_t max_parallel, bool quiet,
               const std::function<int()>& get_signal,
               const std::function<void(size_t job, const JobResult&)>& on_finish) {
-  RunningJobs running(jobs, max_parallel == 1);
-  auto shown = Clock::now();
-  bool stopping = false;
-  for (size_t next = 0; (next < jobs.size() && !stopping) || running.size() > 0;) {
-    if (!stopping && get_signal() != 0) {
-      stopping = true;
-      running.terminate();
+  constexpr int kReplace = O_WRONLY | O_CREAT | O_TRUNC;
+  std::map<size_t, ChildProcess> running;  // an exception ends the jobs
+  std::map<size_t, std::string> shown;     // for each job, the last line of its log that was shown
+  auto shown_at = Clock::now();
+  bool is_stopping = false;
+  for (size_t next = 0; (next < jobs.size() && !is_stopping) || !running.empty();) {
+    if (!is_stopping && get_signal() != 0) {
+      is_stopping = true;
+      for (const auto& [job, process] : running) process.end();
     }
-    if (!stopping && next < jobs.size() && running.size() < static_cast<size_t>(max_parallel)) {
+    if (!is_stopping && next < jobs.size() && std::ssize(running) < max_parallel) {
       log_info(jobs[next].start_message);
-      running.add(next++);
+      const File output(jobs[next].output_path, kReplace), log(jobs[next].log_path, kReplace);
+      running.try_emplace(next, make_process_options(jobs[next], output, log, max_parallel == 1));
+      ++next;
       continue;
     }
-    running.collect(on_finish);
-    if (!quiet && Clock::now() - shown > kProgress) {
-      running.log_progress();
-      shown = Clock::now();
+    for (size_t job = 0; job < next; ++job) {
+      const auto found = running.find(job);
+      const std::optional<int> state = found == running.end() ? std::nullopt : found->second.poll();
+      if (!state) continue;
+      running.erase(found);
+      const int status = WIFEXITED(*state) ? WEXITSTATUS(*state) : 128 + WTERMSIG(*state);
+      on_finish(job, {status, status == 0 ? "" : find_job_error(jobs[job], status)});
+    }
+    if (!quiet && Clock::now() - shown_at > kProgress) {
+      shown_at = Clock::now();
+      for (const auto& [job, process] : running)
+        if (const auto lines = read_log_lines(jobs[job].log_path);
+            !lines.empty() && lines.back() != shown[job]) {
+          shown[job] = lines.back();
+          log_info(jobs[job].name, ": ", lines.back());
+        }
     }
     std::this_thread::sleep_for(kPoll);
   }

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <map>
 
 #include "core/base/errors.h"
 #include "core/system/machine.h"
-#include "core/threads/threads.h"
 #include "train/distributed/gather.h"
 #include "train/loop/process_settings.h"
 
@@ -23,108 +23,50 @@ void create_folder(const fs::path& path) {
   if (error) throw FileError("create", path.string(), error.value());
 }
 
-std::optional<Json> read_object(const fs::path& path) {
-  Json json = Json::parse(read_file(path.string()), nullptr, false);
-  if (!json.is_object()) return std::nullopt;
-  return json;
-}
-
-bool is_string(const Json& json) {
-  return json.is_string();
-}
-
-// JSON has no infinities and NaNs, so these values are stored as null.
-bool is_number_or_null(const Json& json) {
-  return json.is_number() || json.is_null();
-}
-
-// Returns whether `object` has a value for `key`, and `is_valid` returns true for the value.
-template <class Check>
-bool has_valid(const Json& object, const char* key, const Check& is_valid) {
-  const auto value = object.find(key);
-  return value != object.end() && is_valid(*value);
-}
-// Returns whether `object` has no value for `key`, or a value for which `is_valid` returns true.
-template <class Check>
-bool is_missing_or_valid(const Json& object, const char* key, const Check& is_valid) {
-  return !object.contains(key) || has_valid(object, key, is_valid);
-}
-
-// Returns a function that checks whether a JSON value is an array with elements for which `is_valid` returns
-// true.
-template <class Check>
-auto array_of(const Check& is_valid) {
-  return [is_valid](const Json& json) {
-    return json.is_array() && std::all_of(json.begin(), json.end(), is_valid);
-  };
-}
-// Returns a function that checks whether a JSON value is an object with values for which `is_valid` returns
-// true.
-template <class Check>
-auto object_of(const Check& is_valid) {
-  return [is_valid](const Json& json) {
-    return json.is_object() && std::all_of(json.begin(), json.end(), is_valid);
-  };
-}
-
-bool is_point(const Json& json) {
-  return json.is_array() && json.size() == 2 && json[0].is_number() && is_number_or_null(json[1]);
-}
-
-bool is_curve(const Json& json) {
-  return json.is_object() && has_valid(json, "figure", is_string) && has_valid(json, "name", is_string) &&
-         has_valid(json, "points", array_of(is_point));
-}
-
-// Returns whether `json` has the form of an output of `tapeformer train` or `tapeformer eval`.
-bool is_output(const Json& json) {
-  return json.is_object() && is_missing_or_valid(json, "run_dir", is_string);
-}
-
-// Returns whether `json` has the form of a value that the runner passes to ResultStore::put().
-bool is_entry(const std::string& name, const Json& json) {
-  if (!json.is_object()) return false;
-  const auto is_integer = [](const Json& number) { return number.is_number_integer(); };
+// Throws Json::exception if `entry` does not have the form of an entry of ResultStore. JSON has no infinities
+// and NaNs, so such numbers are stored as null.
+void check_entry(const Json& entry) {
+  const auto check_number = [](const Json& value) { return value.is_null() ? 0 : value.get<double>(); };
   for (const char* key : {"error", "commit", "machine", "date"})
-    if (!is_missing_or_valid(json, key, is_string)) return false;
-  if (name == kTestEvaluationEntry)
-    return has_valid(json, "output", is_output) && has_valid(json, "commit", is_string) &&
-           has_valid(json, "machine", is_string) && has_valid(json, "threads", is_integer) &&
-           has_valid(json, "date", is_string);
-  return is_missing_or_valid(json, "values", object_of(is_number_or_null)) &&
-         is_missing_or_valid(json, "texts", object_of(is_string)) &&
-         is_missing_or_valid(json, "curves", array_of(is_curve)) &&
-         is_missing_or_valid(json, "pictures", array_of(is_string)) &&
-         is_missing_or_valid(json, "threads", is_integer);
+    if (entry.contains(key)) entry.at(key).get_ref<const std::string&>();
+  entry.value("threads", int64_t{0});
+  entry.value("texts", std::map<std::string, std::string>());
+  entry.value("pictures", Words());
+  const Json values = entry.value("values", Json::object()), curves = entry.value("curves", Json::array()),
+             output = entry.value("output", Json::object());
+  for (const auto& [name, value] : values.items()) check_number(value);
+  for (const Json& curve : curves) {
+    for (const char* key : {"figure", "name"}) curve.at(key).get_ref<const std::string&>();
+    for (const auto& [x, y] : curve.at("points").get<std::vector<std::pair<double, Json>>>()) check_number(y);
+  }
+  for (const char* key : {"split", "run_dir"}) output.value(key, "");
 }
 
 // Reads the results of a row and a seed. Throws DataError if the file is damaged.
-Json read_results(const fs::path& path) {
-  const std::optional<Json> results = read_object(path);
-  const auto damaged = [&](const std::string& problem) {
-    return DataError(
-        path.string() + ": " + problem +
-        "; the file is damaged: delete it and run the command again, to repeat the measurements");
-  };
-  if (!results) throw damaged("expected a JSON object");
-  for (const auto& [name, entry] : results->items())
-    if (!is_entry(name, entry)) throw damaged("\"" + name + "\" does not have the expected form");
-  return *results;
+Json read_results(const fs::path& path) try {
+  const Json results = Json::parse(read_file(path.string()));
+  for (const auto& [name, entry] : results.get<std::map<std::string, Json>>()) check_entry(entry);
+  return results;
+} catch (const Json::exception& error) {
+  throw DataError(concat_text(path.string(), ": ", error.what(),
+                              "; the file is damaged: delete it and run the command again, to repeat the "
+                              "measurements"));
 }
 
-Json make_identity(const Reproduction& reproduction, const ReproductionOptions& options) {
-  return {{"table", reproduction.name},
-          {"scale", list_table_scale_names()[static_cast<size_t>(options.scale)]},
+Json make_identity(const Table& table, const ReproductionOptions& options) {
+  return {{"table", table.name},
+          {"scale", options.scale},
           {"version", get_build_info().version},
-          {"device", options.device_name()},
+          {"device", options.device},
           {"settings", options.all_config_settings}};
 }
 
 void check_identity(const fs::path& path, const Json& own) {
-  const auto found = read_object(path);
-  if (!found) throw ConfigError(path.string() + ": expected a JSON object; choose another folder with --out");
+  const Json found = Json::parse(read_file(path.string()), nullptr, false);
+  if (!found.is_object())
+    throw ConfigError(path.string() + ": expected a JSON object; choose another folder with --out");
   for (const auto& [key, value] : own.items()) {
-    const Json other = found->value(key, Json());
+    const Json other = found.value(key, Json());
     if (other != value)
       throw ConfigError(concat_text(path.parent_path().string(), " belongs to the ", key, " ", other.dump(),
                                     ", and not to ", value.dump(), "; choose another folder with --out"));
@@ -139,20 +81,20 @@ FolderLock locked(const fs::path& out) try {
 }
 
 // Returns the value of --device for the commands that this process runs.
-std::string device_of(const ReproductionOptions& options, const ProcessGroup& processes) {
+std::string choose_device(const ReproductionOptions& options, const ProcessGroup& processes) {
   RunConfig run;
   if (!options.overrides.device.empty()) run.device = options.overrides.device;
   const std::string device = make_process_run_config(run, processes).device;
-  return device == "auto" ? options.device_name() : device;
+  return device == "auto" ? options.device : device;
 }
 
 }  // namespace
 
-ResultStore::ResultStore(const Reproduction& reproduction, const ReproductionOptions& options,
+ResultStore::ResultStore(const Table& table, const ReproductionOptions& options,
                          const ProcessGroup& processes)
     : output_folder_(options.output_folder),
       runs_folder_(options.runs_folder.empty() ? options.output_folder / "runs" : options.runs_folder),
-      device_(device_of(options, processes)) {
+      device_(choose_device(options, processes)) {
   for (const fs::path& folder :
        {output_folder_, output_folder_ / "cells", output_folder_ / "logs", runs_folder_})
     create_folder(folder);
@@ -161,7 +103,7 @@ ResultStore::ResultStore(const Reproduction& reproduction, const ReproductionOpt
     return true;
   });
   const fs::path manifest = output_folder_ / "reproduce.json";
-  const Json identity = make_identity(reproduction, options);
+  const Json identity = make_identity(table, options);
   if (fs::exists(manifest))
     check_identity(manifest, identity);
   else if (processes.communicator->is_first())
@@ -178,22 +120,13 @@ ResultStore::ResultStore(const Reproduction& reproduction, const ReproductionOpt
   if (error) throw FileError("read", cells.string(), error.value());
 }
 
-CommandContext ResultStore::make_command_context() const {
-  return {.output_folder = output_folder_,
-          .log_folder = output_folder_ / "logs",
-          .runs_folder = runs_folder_,
-          .threads = get_thread_count(),
-          .device = device_};
-}
-
 fs::path ResultStore::result_path(const Row& row, int64_t seed) const {
   return output_folder_ / "cells" / (make_run_name(row, seed) + kJson);
 }
 
 Json ResultStore::get(const Row& row, int64_t seed) const {
   const fs::path path = result_path(row, seed);
-  if (!fs::exists(path)) return Json::object();
-  return read_results(path);
+  return fs::exists(path) ? read_results(path) : Json::object();
 }
 
 void ResultStore::put(const Row& row, int64_t seed, const std::string& entry, Json value) {

@@ -1,122 +1,107 @@
-// The description of a table or a figure of a paper. The description contains the rows with their configs,
-// the measurements, and the published values. train/reproduce/runner.h trains and measures the rows, and
-// train/reproduce/render.h writes the files.
+// The description of a table: rows with their configs, measurements, and published values. table_file.h reads
+// it from a TOML file, runner.h trains and measures the rows, and render.h writes the files.
 #pragma once
 
-#include <functional>
-#include <nlohmann/json.hpp>
-#include <optional>
+#include <filesystem>
+#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "train/config/config.h"
+#include "train/command_options.h"
 #include "train/report/chart_axis.h"
+#include "train/reproduce/variables.h"
+#include "train/tasks/data_access.h"
 
 namespace tapeformer {
 
-using Json = nlohmann::ordered_json;
 using Words = std::vector<std::string>;
-using NamedValues = std::vector<std::pair<std::string, double>>;
-using NamedStrings = std::vector<std::pair<std::string, std::string>>;
+
+inline constexpr char kNoValue[] = "–";  // text of a cell without a value
+
+// The settings of `tapeformer reproduce`.
+struct ReproductionOptions {
+  std::string scale = "smoke";               // one of list_table_scales()
+  std::filesystem::path config_folder = {};  // folder with the configs of the experiments
+  std::filesystem::path output_folder = {};  // folder for the files and the runs of the table
+  std::filesystem::path runs_folder = {};    // folder of the runs; empty: `runs` in `output_folder`
+  std::vector<int64_t> seeds = {};           // one training run per row and seed
+  std::vector<std::string> row_names = {};   // empty: all rows
+  int64_t max_parallel_jobs = 1;             // maximum number of training runs at the same time
+  std::string device = "cpu";                // --device of all commands
+  DataAccessOptions data_access = {""};
+  bool quiet = false;              // disables the printing of progress
+  ConfigOverrides overrides = {};  // --set options of config keys, and other options
+  Words all_config_settings = {};  // all --set options of the command line, which are written to table.json
+};
 
 struct Row {
-  std::string name;              // name in --rows and in the names of run directories
-  std::string config_path = {};  // config file, relative to the folder of configs; empty: no file
-  std::vector<std::string> default_settings = {};  // settings ("table.key=value") that --set may change
-  std::vector<std::string> fixed_settings = {};    // settings that --set may not change
-  NamedValues paper_values = {};                   // published values, by Column::name
-  bool is_trained = true;  // whether the model of the row is trained; requires Table::needs_training
-  // Name of the line that shows this row in the printed table. Several rows can share a line. If `line_name`
-  // is empty, the name of the line is `name`.
-  std::string line_name = {};
+  std::string name;                                // name in --rows and in the names of run directories
+  std::string line = {};                           // line of the printed table; several rows can share it
+  std::string config_path = {}, config_name = {};  // path, and name in table.json; empty: no file
+  Words settings = {};                             // settings ("table.key=value") that --set may change
+  Words fixed = {};                                // settings that --set may not change; with placeholders
+  std::map<std::string, double> published = {};    // published values, by Column::name
+  bool is_trained = true;                          // whether a model of the row is trained
+  Lookup variables = {};                           // variables of the row, and config keys without `fixed`
 };
 
+// A column, and the way to its value from the records of a measurement.
 struct Column {
   std::string name;        // name in table.json, such as "bits_per_dim"
-  std::string label;       // heading in printed tables, such as "bits/dim"
-  int decimal_places = 2;  // digits after the decimal point
-  bool is_printed = true;  // whether printed tables have the column; table.json and table.csv always have it
-  // Whether the value is a speed or a time, which depends on the machine and its load. A verification does
-  // not compare it.
-  bool is_speed = false;
+  std::string label = {};  // heading in printed tables, such as "bits/dim"
+  int64_t digits = 2;      // digits after the decimal point
+  bool printed = true;     // whether printed tables have the column; table.json and table.csv always have it
+  std::string print_at =
+      {};              // in a sweep: the printed x: ends (first, middle and last) or a number; empty: all
+  bool speed = false;  // whether the value depends on the machine, so that a verification does not compare it
+  std::string key = {};         // field of the records, such as "accuracy" or "cases.0.state_bytes"
+  std::string split = {};       // if not empty, only records with this value of the field "split" count
+  std::string before = {};      // if not empty, only records before the first record with this split count
+  int64_t at = 0;               // if not 0, only the record of a sweep with this x counts
+  std::string reduce = "last";  // first, last, lowest, highest, median, or exponent (of a power law of x)
+  double factor = 1;            // the value is multiplied by the factor, for example 100 for a percentage
+  std::string text = {};        // if not empty, the text of the column; can contain variables of the row
+  // If not empty, the value is the published value of this column divided by the measured one.
+  std::string published_ratio = {};
 };
 
-struct Curve {
-  std::string figure_name;  // Figure::name
-  std::string name;
-  std::vector<std::pair<double, double>> points;  // (x, y)
+// A curve for each row, from the records that contain the field `y`. Its x is the last value of the field
+// `x`.
+struct CurveSource {
+  std::string figure;  // Figure::name
+  std::string x = "x";
+  std::string y = {};
+  std::string split = {};  // as Column::split
+  double factor = 1;       // factor of y
+  bool sum_x = false;      // x is the sum of its field over the earlier records
 };
 
-// The results of one measurement for one row and one seed.
-struct MeasurementResults {
-  NamedValues values = {};                 // measured values, by Column::name
-  NamedStrings texts = {};                 // results that are texts, by Column::name
-  std::vector<Curve> curves = {};          // curves of the figures
-  std::vector<std::string> pictures = {};  // names of PNG files in the folder of the table
-  // The commit, machine, threads and date of the results. If `provenance` is null, those of this process are
-  // stored.
-  Json provenance = {};
-};
+struct MeasurementKind;
 
-// A row of a table, and the config that results from the row and one seed.
-struct Trial {
-  const Row& row;
-  Config config;        // config of the row, with the settings of the command line and the seed
-  std::string run_dir;  // run directory of the training run, if Table::needs_training is true
-  // The result of the evaluation on the test split that ended the training run. The object contains the
-  // commit, machine, threads and date of the training run, and `output`, the JSON output of `tapeformer
-  // train`. The value is null if the training run evaluated another split, or if a training command of
-  // another reproduction finished the run.
-  Json test_evaluation = {};
-};
-
-// A measurement of a trial: `tapeformer` commands, and a function that reads the JSON output of the commands.
 struct Measurement {
   std::string name;  // name of the results in the result store
+  const MeasurementKind* kind = nullptr;
+  Json options = {};  // options of the kind, with placeholders
   std::vector<Column> columns = {};
-  // The arguments of each command. run_measurement() replaces these placeholders in the arguments:
-  //   {run}     run directory of the trial
-  //   {config}  path of the config file of the trial
-  //   {limit}   value of the config key data.eval_limit
-  //   {file}    path for a file in the output folder, without an extension
-  // run_measurement() also appends common options, such as --json. The option --device is appended only if
-  // the arguments do not contain it.
-  std::vector<Words> commands = {};
-  // If set, returns the commands of a trial, which replace `commands`.
-  std::function<std::vector<Words>(const Trial&)> make_trial_commands = nullptr;
-  // Returns the results of the measurement. `outputs` contains the output of each command of the measurement.
-  std::function<MeasurementResults(const std::vector<Json>& outputs, const Trial&)> read_results = nullptr;
-  std::vector<std::string> row_names = {};  // names of the measured rows; empty: all rows
-  // Whether the measurement runs only for the first seed, because its results, such as speeds, do not depend
-  // on the seed.
-  bool measures_first_seed_only = false;
-  // Returns the estimated time of the measurement in seconds, for --dry-run. `forward_seconds` is the
-  // estimated time of the forward pass for one example. If estimate_seconds is null, the estimate is 0.
-  std::function<double(double forward_seconds, const Trial&)> estimate_seconds = nullptr;
-};
-
-// Column names for a figure that shows one circle for each line of the printed table.
-struct CircleColumns {
-  // Names of the columns that contain the x and y coordinates of the circles. The error bar of a circle is
-  // the standard deviation of y over the seeds.
-  std::string x, y;
-  std::string area;       // name of the column that contains the areas of the circles
-  std::string area_unit;  // unit of the areas in the legend, such as "MiB"
+  std::vector<CurveSource> curves = {};
+  std::vector<int64_t> sweep = {};  // values of the placeholder {x}
+  Words row_names = {};             // measured rows
 };
 
 struct Figure {
-  std::string name, title;  // `name` is the file name without ".svg"
-  Axis x, y;
-  std::optional<CircleColumns> circles = {};  // if set, the figure has circles instead of curves
+  std::string name, title = {};  // `name` is the file name without ".svg"
+  Axis x = {}, y = {};
+  // If not empty, the figure has a circle for each line of the printed table: the columns of its coordinates
+  // and of its area, and the unit of the area. The error bar is the standard deviation of y over the seeds.
+  std::string circle_x = {}, circle_y = {}, circle_area = {}, area_unit = {};
 };
 
 struct Table {
-  std::string title;
-  std::string source;                     // title of the paper, and number of its table or figure
-  std::vector<std::string> notes = {};    // differences from the paper at this scale, one sentence each
-  std::string reference_label = "paper";  // heading of the columns with the values of Row::paper_values
-  bool needs_training = true;             // false: the measurements need no trained models
+  std::string name, title = {};
+  std::string source = {};           // title of the paper, and number of its table or figure
+  Words notes = {};                  // differences from the paper at this scale, one sentence each
+  std::string reference = "paper";   // heading of the columns with published values
+  std::vector<int64_t> seeds = {1};  // default of --seeds
   std::vector<Row> rows = {};
   std::vector<Measurement> measurements = {};
   std::vector<Figure> figures = {};

@@ -25,10 +25,7 @@
 
 namespace tapeformer {
 
-bool applies_to_row(const Measurement& measurement, const Row& row);
-
 // Returns the table with all results in the store, including results of earlier calls.
-Json make_table_json(const Reproduction& reproduction, const Table& table, const ReproductionOptions& options,
-                     const ResultStore& store);
+Json make_table_json(const Table& table, const ReproductionOptions& options, const ResultStore& store);
 
 }  // namespace tapeformer

@@ -7,130 +7,108 @@
 
 #include "core/base/errors.h"
 #include "core/system/files.h"
+#include "train/config/value.h"
 
 namespace tapeformer {
 namespace {
 
-// Objects of table.json, which a user may have written, so that every entry can be missing.
-Json find_entry(const Json& object, const char* key) {
-  const auto entry = object.is_object() ? object.find(key) : object.end();
-  return entry == object.end() ? Json() : *entry;
-}
-
 bool has_values(const Json& cell) {
-  return find_entry(cell, "status") == "measured";
+  return cell.value("status", "") == "measured";
 }
 
-bool is_measured(const Json& row) {
-  const Json& cells = row["cells"];
-  return std::any_of(cells.begin(), cells.end(), has_values);
+// Returns the cell of a row and a column, or an empty object.
+Json find_cell(const Json& table, const std::string& row_name, const std::string& column) {
+  for (const Json& row : table.at("rows"))
+    if (row.at("name") == row_name) return row.at("cells").value(column, Json::object());
+  return Json::object();
 }
 
 // Tables of earlier versions state no time of a row, but the times of its trainings.
 double find_stated_minutes(const Json& row) {
-  double seconds = 0;
-  if (const Json stated = find_entry(row, "seconds"); stated.is_number()) seconds = stated.get<double>();
-  for (const Json& training : find_entry(row, "trainings"))
-    if (const Json one = find_entry(training, "seconds"); one.is_number())
-      seconds = std::max(seconds, one.get<double>());
+  double seconds = row.value("seconds", 0.0);
+  for (const Json& training : row.value("trainings", Json::array()))
+    seconds = std::max(seconds, training.value("seconds", 0.0));
   return seconds / 60;
 }
 
 std::vector<double> list_values(const Json& cell) {
   std::vector<double> values;
-  for (const Json& one : find_entry(cell, "values"))
-    if (const Json value = find_entry(one, "value"); value.is_number()) values.push_back(value.get<double>());
+  for (const Json& one : cell.value("values", Json::array())) values.push_back(one.at("value").get<double>());
   return values;
 }
 
-std::string describe_values(const Json& cell, int decimal_places) {
-  if (!has_values(cell)) return find_entry(cell, "status") == "failed" ? "failed" : "not run";
-  if (const Json text = find_entry(cell, "text"); text.is_string()) return text.get<std::string>();
+double find_spread(const Json& cell) {
+  const Json spread = cell.value("spread", Json());
+  return spread.is_null() ? 0 : spread.get<double>();
+}
+
+std::string describe_values(const Json& cell, int64_t digits) {
+  if (!has_values(cell)) return cell.value("status", "not run");
+  if (cell.contains("text")) return cell.at("text").get<std::string>();
   std::string text;
   for (const double value : list_values(cell))
-    text += fmt::format("{}{:.{}f}", text.empty() ? "" : ", ", value, decimal_places + 2);
-  if (const Json spread = find_entry(cell, "spread"); spread.is_number())
-    text += fmt::format(" (spread {:.{}f})", spread.get<double>(), decimal_places + 2);
+    text += fmt::format("{}{:.{}f}", text.empty() ? "" : ", ", value, digits + 2);
+  if (const double spread = find_spread(cell); spread > 0)
+    text += fmt::format(" (spread {:.{}f})", spread, digits + 2);
   return text;
 }
 
 bool agrees(const Json& stated, const Json& repeated, double tolerance) {
   if (!has_values(repeated)) return false;
   const std::vector<double> values = list_values(stated), again = list_values(repeated);
-  if (values.empty()) return find_entry(stated, "text") == find_entry(repeated, "text");
+  if (values.empty()) return stated.value("text", "") == repeated.value("text", "");
   const auto [smallest, largest] = std::minmax_element(values.begin(), values.end());
-  const Json spread = find_entry(stated, "spread");
+  const double spread = find_spread(stated);
+  const double allowed = spread > 0 ? spread : tolerance * std::max(std::abs(*smallest), std::abs(*largest));
   return !again.empty() && std::all_of(again.begin(), again.end(), [&](double value) {
-    const double outside = std::max({*smallest - value, value - *largest, 0.0});
-    const double stated_spread = spread.is_number() ? spread.get<double>() : 0;
-    const double allowed =
-        stated_spread > 0 ? stated_spread : tolerance * std::max(std::abs(*smallest), std::abs(*largest));
-    return outside <= allowed;
+    return std::max({*smallest - value, value - *largest, 0.0}) <= allowed;
   });
 }
 
-const Json* find_row(const Json& table, const std::string& name) {
-  for (const Json& row : table["rows"])
-    if (row["name"] == name) return &row;
-  return nullptr;
-}
-
-bool is_valid_row(const Json& row) {
-  return find_entry(row, "name").is_string() && find_entry(row, "cells").is_object() &&
-         std::all_of(row["cells"].begin(), row["cells"].end(),
-                     [](const Json& cell) { return cell.is_object(); });
-}
-
 int64_t find_first_seed(const Json& row) {
-  for (const Json& cell : row["cells"])
-    for (const Json& one : find_entry(cell, "values"))
-      if (const Json seed = find_entry(one, "seed"); seed.is_number_integer()) return seed.get<int64_t>();
+  for (const Json& cell : row.at("cells"))
+    for (const Json& one : cell.value("values", Json::array())) return one.at("seed").get<int64_t>();
   return 1;
-}
-
-bool contains_name(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 }  // namespace
 
-StatedTable read_stated_table(const std::filesystem::path& path, const Reproduction& reproduction) {
-  const Json table = Json::parse(read_file(path.string()), nullptr, false);
-  const auto malformed = [&](const std::string& problem) {
-    return DataError(path.string() + ": " + problem + ", expected a table.json of a reproduction");
-  };
-  if (!table.is_object()) throw malformed("no JSON object");
-  if (const Json name = find_entry(table, "table"); name != reproduction.name)
-    throw name.is_string()
-        ? ConfigError(concat_text(path.string(), " is a result of ", name.get<std::string>(), ", and not of ",
-                                  reproduction.name))
-        : throw malformed("no name of a table");
-  const Json rows = find_entry(table, "rows"), settings = find_entry(table, "settings");
-  if (!rows.is_array() || !std::all_of(rows.begin(), rows.end(), is_valid_row)) throw malformed("no rows");
-  if (!settings.is_array() ||
-      !std::all_of(settings.begin(), settings.end(), [](const Json& one) { return one.is_string(); }))
-    throw malformed("no settings");
-  const auto& scales = list_table_scale_names();
-  const Json scale = find_entry(table, "scale");
-  if (!scale.is_string() || !contains_name(scales, scale.get<std::string>())) throw malformed("no scale");
-  return {path.string(), table};
+StatedTable read_stated_table(const std::filesystem::path& path, const std::string& table_name) {
+  StatedTable stated{.path = path.string(), .table = {}, .settings = {}, .scale = {}};
+  std::string name;
+  try {
+    stated.table = Json::parse(read_file(path.string()));
+    stated.table.at("table").get_to(name);
+    stated.table.at("settings").get_to(stated.settings);
+    stated.table.at("scale").get_to(stated.scale);
+    for (const Json& row : stated.table.at("rows")) {
+      row.at("name").get_ref<const std::string&>();
+      find_stated_minutes(row);
+      find_first_seed(row);
+      for (const Json& cell : row.at("cells")) describe_values(cell, 0);
+    }
+  } catch (const Json::exception& error) {
+    throw DataError(
+        concat_text(path.string(), ": ", error.what(), "; expected a table.json of a reproduction"));
+  }
+  if (name != table_name)
+    throw ConfigError(concat_text(path.string(), " is a result of ", name, ", and not of ", table_name));
+  if (!is_listed(list_table_scales(), stated.scale))
+    throw DataError(path.string() + ": unknown scale, expected a table.json of a reproduction");
+  return stated;
 }
 
-void apply_stated_settings(const StatedTable& stated, ReproductionOptions& options) {
-  const auto& scales = list_table_scale_names();
-  const auto scale = std::find(scales.begin(), scales.end(), stated.table["scale"].get<std::string>());
-  options.scale = static_cast<TableScale>(scale - scales.begin());
-  options.overrides.config_settings = stated.table["settings"].get<std::vector<std::string>>();
-}
-
-std::vector<std::string> select_verified_rows(const StatedTable& stated, const Reproduction& reproduction,
+std::vector<std::string> select_verified_rows(const StatedTable& stated, const Table& table,
                                               const VerificationOptions& verification,
                                               ReproductionOptions& options) {
   std::vector<std::string> names, skipped;
-  for (const Row& row : reproduction.make_table(options).rows) {
-    const Json* const found = find_row(stated.table, row.name);
-    if (!options.row_names.empty() && !contains_name(options.row_names, row.name)) continue;
-    if (!found || !is_measured(*found)) {
+  for (const Row& row : table.rows) {
+    if (!options.row_names.empty() && !is_listed(options.row_names, row.name)) continue;
+    const Json& rows = stated.table.at("rows");
+    const auto found =
+        std::find_if(rows.begin(), rows.end(), [&](const Json& one) { return one.at("name") == row.name; });
+    if (found == rows.end() ||
+        std::none_of(found->at("cells").begin(), found->at("cells").end(), has_values)) {
       skipped.push_back(row.name + ": has no stated values");
     } else if (const double minutes = find_stated_minutes(*found); minutes > verification.max_minutes) {
       skipped.push_back(fmt::format("{}: takes {:.1f} minutes", row.name, minutes));
@@ -151,29 +129,25 @@ std::vector<std::string> select_verified_rows(const StatedTable& stated, const R
   return skipped;
 }
 
-Verification compare_tables(const StatedTable& stated, const Json& repeated, const Reproduction& reproduction,
+Verification compare_tables(const StatedTable& stated, const Json& repeated, const Table& table,
                             const VerificationOptions& verification, const ReproductionOptions& options) {
   std::vector<Report> cells;
   int64_t equal = 0, different = 0, speeds = 0;
-  for (const Measurement& measurement : reproduction.make_table(options).measurements)
+  for (const Measurement& measurement : table.measurements)
     for (const Column& column : measurement.columns)
       for (const std::string& name : options.row_names) {
-        const Json* const old_row = find_row(stated.table, name);
-        const Json* const new_row = find_row(repeated, name);
-        const Json old_cell = old_row ? find_entry((*old_row)["cells"], column.name.c_str()) : Json();
-        const Json new_cell = new_row ? find_entry((*new_row)["cells"], column.name.c_str()) : Json();
+        const Json old_cell = find_cell(stated.table, name, column.name),
+                   new_cell = find_cell(repeated, name, column.name);
         if (!has_values(old_cell)) continue;
         const bool agree = agrees(old_cell, new_cell, verification.tolerance);
-        int64_t& count = column.is_speed ? speeds : agree ? equal : different;
-        ++count;
+        ++(column.speed ? speeds : agree ? equal : different);
+        const std::string result = column.speed ? "not compared" : agree ? "agrees" : "differs";
         cells.push_back(Report()
                             .add("row", name)
                             .add("column", column.name)
-                            .add("stated", describe_values(old_cell, column.decimal_places))
-                            .add("repeated", describe_values(new_cell, column.decimal_places))
-                            .add("result", std::string(column.is_speed ? "not compared"
-                                                       : agree         ? "agrees"
-                                                                       : "differs")));
+                            .add("stated", describe_values(old_cell, column.digits))
+                            .add("repeated", describe_values(new_cell, column.digits))
+                            .add("result", result));
       }
   return {Report()
               .add("cells", cells)

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "train/report.h"
-#include "train/reproduce/reproduce.h"
+#include "train/reproduce/table.h"
 
 namespace tapeformer {
 
@@ -20,20 +20,19 @@ struct VerificationOptions {
 struct StatedTable {
   std::string path;
   Json table;
+  Words settings;
+  std::string scale;
 };
 
 // Reads a table.json, or a file of docs/results, which has the same form. Throws ConfigError if the file
 // belongs to another table, and DataError if it does not have the form of a table.
-StatedTable read_stated_table(const std::filesystem::path& path, const Reproduction& reproduction);
-
-// Sets the scale and the settings of `options` to those of the stated table.
-void apply_stated_settings(const StatedTable& stated, ReproductionOptions& options);
+StatedTable read_stated_table(const std::filesystem::path& path, const std::string& table_name);
 
 // Sets options.row_names to the rows that the stated table has measured in at most max_minutes, if
 // options.row_names is empty, or removes the other rows from it. Sets options.seeds to the first stated seed
 // if `options.seeds` is empty. Returns one line for each row that will not be repeated. Throws ConfigError if
 // no row remains.
-std::vector<std::string> select_verified_rows(const StatedTable& stated, const Reproduction& reproduction,
+std::vector<std::string> select_verified_rows(const StatedTable& stated, const Table& table,
                                               const VerificationOptions& verification,
                                               ReproductionOptions& options);
 
@@ -46,7 +45,7 @@ struct Verification {
 // between the smallest and the largest stated value of its cell, or outside by at most the stated spread. If
 // the cell states no spread, or 0, the relative difference must be at most the tolerance. A text must be
 // equal. Speeds and times are shown and not compared.
-Verification compare_tables(const StatedTable& stated, const Json& repeated, const Reproduction& reproduction,
+Verification compare_tables(const StatedTable& stated, const Json& repeated, const Table& table,
                             const VerificationOptions& verification, const ReproductionOptions& options);
 
 }  // namespace tapeformer

@@ -253,7 +253,7 @@ TEST_CASE("reproduce refuses settings without effect") {
                  "--set longest: \"attention-scaling\" does not take this setting; did you mean "
                  "measure.longest?"));
   CHECK(
-      contains(error("attention-scaling", {"model.layers=1"}), "it takes measure.shortest measure.longest"));
+      contains(error("attention-scaling", {"model.layers=1"}), "it takes measure.longest measure.patience"));
   CHECK(contains(error("attention-scaling", {"measure.longest=-1"}),
                  "--set measure.longest: expected an integer from 0"));
   CHECK(contains(error("speech-scaling", {"data.limit=3"}), "\"speech-scaling\" does not take this setting"));
@@ -356,21 +356,39 @@ TEST_CASE("generate recomputes the whole prefix for LSH attention, and logs the 
   CHECK(contains(refused.err, "use --mode recompute"));
 }
 
-TEST_CASE("reproduce --dry-run works for every table") {
-  const auto list = parse_json_output(run_program({"reproduce", "list", "--json"}));
-  for (const auto& known : list["reproductions"]) {
-    const std::string name = known["name"];
-    CAPTURE(name);
-    const auto ran = run_program(
-        {"reproduce", name, "--dry-run", "--configs", kConfigs, "--threads", "1", "--quiet", "--json"});
+TEST_CASE(
+    "reproduce runs a table of a user: rows and tasks with the seeds of the file, resumed and verified") {
+  const TempDir dir;
+  const std::string file = std::string(SOURCE_DIR) + "/docs/examples/sweep.toml";
+  const auto run = [&](const Words& more) {
+    const auto ran = run_program(reproduce_command(file, dir / "out", kTinyCopy, more));
     CAPTURE(ran.err);
-    if (ran.code == 3) {  // the data set is not on this machine
-      CHECK(contains(ran.err, "data set"));
-      continue;
-    }
     CHECK(ran.code == 0);
-    CHECK(parse_json_output(ran)["rows"].size() > 0);
-  }
+    return parse_json_output(ran);
+  };
+  const auto table = run({"--jobs", "2"});
+  REQUIRE(table["rows"].size() == 4);
+  CHECK(table["table"] == "sweep");
+  CHECK(table["command"].get<std::string>().ends_with(" --seeds 1,2"));
+  const Json& row = row_of(table, "3e-3-long");
+  CHECK(row["config"] == "configs/copy/linear.toml");
+  CHECK(row["line"] == "3e-3");
+  CHECK(row["cells"]["nats_per_dim"]["values"].size() == 2);
+  CHECK(row["cells"]["accuracy"]["mean"] >= 0);
+  CHECK(table["figures"][0]["series"].size() == 4);
+  const std::string config = read_file(dir / "out/runs/3e-3-long-seed-2/config.toml");
+  CHECK(contains(config, "lr = 0.003"));
+  CHECK(contains(config, "max_length = 64"));
+  CHECK(contains(config, "layers = 1"));  // --set overrides the settings of the file
+  CHECK(run({"--rows", "1e-3-short"})["rows"] == table["rows"]);
+  CHECK(check_verification(file, dir / "out", {"--rows", "1e-3-long"})["agree"] == 2);
+
+  write_file(dir / "wrong.toml", std::string("title = \"A table\"\nrow = []\n"));
+  const auto wrong =
+      run_program({"reproduce", (dir / "wrong.toml").string(), "--out", (dir / "wrong").string()});
+  CHECK(wrong.code == 2);
+  CHECK(contains(wrong.err, "wrong.toml: table: unknown key \"row\"; did you mean \"rows\"?"));
+  CHECK(run_program({"reproduce", (dir / "none.toml").string()}).code == 2);
 }
 
 TEST_CASE("reproduce mnist-speed measures models without training, and compares them with the paper") {

@@ -13,18 +13,16 @@ using namespace tapeformer;
 TEST_CASE("ResultStore throws DataError with the name of the file if a result file is damaged") {
   const test::TempDir dir;
   const Row row{.name = "linear"};
-  const Reproduction reproduction{.name = "a-table", .summary = "", .make_table = nullptr};
+  const Table table{.name = "a-table"};
   const ReproductionOptions options{.config_folder = dir.path(), .output_folder = dir / "out"};
-  const auto open = [&] { return ResultStore(reproduction, options, ProcessGroup()); };
+  const auto open = [&] { return ResultStore(table, options, ProcessGroup()); };
   open().put(row, 1, "test", {{"values", {{"accuracy", 0.5}, {"loss", NAN}}}, {"curves", Json::array()}});
   CHECK(open().get(row, 1)["test"]["values"]["accuracy"] == 0.5);
   const std::string path = dir / "out/cells/linear-seed-7.json";
   const std::string curve = R"({"loss": {"curves": [{"figure": "loss", "name": "linear")";
   for (const std::string& text :
        {std::string("{"), std::string(), std::string("[]"), std::string(R"({"training": 5})"),
-        std::string(R"({"test": 5})"), std::string(R"({"test_evaluation": {}})"),
-        std::string(R"({"test_evaluation": {"output": {"run_dir": 5}}})"),
-        std::string(R"({"test_evaluation": {"output": {}, "commit": "a", "machine": "b", "date": "c"}})"),
+        std::string(R"({"test": 5})"), std::string(R"({"training": {"output": {"run_dir": 5}}})"),
         std::string(R"({"test": {"error": 5}})"), std::string(R"({"test": {"values": "x"}})"),
         std::string(R"({"test": {"values": {"accuracy": "x"}}})"), std::string(R"({"test": {"texts": 5}})"),
         std::string(R"({"test": {"texts": {"accuracy": 5}}})"), std::string(R"({"test": {"pictures": 5}})"),
@@ -41,14 +39,12 @@ TEST_CASE("ResultStore throws DataError with the name of the file if a result fi
 TEST_CASE("a result without values leaves its cell empty") {
   const test::TempDir dir;
   const Row row{.name = "linear"};
-  const Table table{.title = "A table",
-                    .source = "A paper.",
+  const Table table{.name = "a-table",
                     .rows = {row},
-                    .measurements = {{.name = "test", .columns = {{"accuracy", "accuracy"}}}}};
-  const Reproduction reproduction{.name = "a-table", .summary = "", .make_table = nullptr};
+                    .measurements = {{.name = "test", .columns = {{"accuracy"}}, .row_names = {"linear"}}}};
   const ReproductionOptions options{.config_folder = dir.path(), .output_folder = dir / "out"};
-  ResultStore store(reproduction, options, ProcessGroup());
+  ResultStore store(table, options, ProcessGroup());
   store.put(row, 1, "test", Json::object());
-  const Json table_json = make_table_json(reproduction, table, options, store);
+  const Json table_json = make_table_json(table, options, store);
   CHECK(table_json["rows"][0]["cells"]["accuracy"]["status"] == "not run");
 }
