@@ -7,25 +7,27 @@
 namespace tapeformer {
 namespace {
 
-RawValue to_raw_value(const Json& json) {
+// Converts a JSON value. If `is_text` is true, numbers become texts.
+RawValue to_raw_value(const Json& json, bool is_text) {
   const std::string text = json.dump();
+  if (json.is_string()) return {json.get<std::string>(), text};
+  if (json.is_number() && is_text) return {text, text};
   if (json.is_boolean()) return {json.get<bool>(), text};
   if (json.is_number_integer()) return {json.get<int64_t>(), text};
   if (json.is_number()) return {json.get<double>(), text};
-  if (json.is_string()) return {json.get<std::string>(), text};
   if (!json.is_array()) return {std::monostate{}, "a table"};
   std::vector<RawValue> elements;
-  for (const Json& element : json) elements.push_back(to_raw_value(element));
+  for (const Json& element : json) elements.push_back(to_raw_value(element, is_text));
   return {std::move(elements), text};
 }
 
 }  // namespace
 
 OptionValue read_option_value(const OptionSpec& spec, const Json& value, const std::string& where) {
-  const bool is_text = std::holds_alternative<std::string>(spec.default_value);
+  const bool is_text = std::holds_alternative<std::string>(spec.default_value) ||
+                       std::holds_alternative<std::vector<std::string>>(spec.default_value);
   std::string problem;
-  const auto converted = convert_to_option_value(
-      to_raw_value(is_text && value.is_number() ? Json(value.dump()) : value), spec, problem);
+  const auto converted = convert_to_option_value(to_raw_value(value, is_text), spec, problem);
   if (!converted) throw ConfigError(where + ": " + spec.name + ": " + problem);
   return *converted;
 }
