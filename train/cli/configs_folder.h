@@ -12,8 +12,8 @@ namespace tapeformer {
 // outside of the source folder finds the configs. Returns "" if no folder is found.
 std::filesystem::path find_configs_folder();
 
-// Returns the names of the configs in this folder, such as "quickstart" and "copy/linear". The folder `tables`
-// contains tables of train/reproduce, and no configs.
+// Returns the names of the configs in this folder, such as "quickstart" and "copy/linear". The folder
+// `tables` contains tables of train/reproduce, and no configs.
 std::vector<std::string> list_config_names();
 
 // Returns the config in this folder that `name` names. Returns `name` if it is a file or no such name.

@@ -8,9 +8,11 @@
 #include "train/cli/configs_folder.h"
 #include "train/cli/run_options.h"
 #include "train/distributed/processes.h"
+#include "train/reproduce/measurement_kind.h"
 #include "train/reproduce/render.h"
 #include "train/reproduce/runner.h"
 #include "train/reproduce/table_file.h"
+#include "train/reproduce/table_settings.h"
 #include "train/reproduce/verify.h"
 #include "train/version.h"
 
@@ -58,8 +60,8 @@ std::string format_tables_help(const std::vector<TableFile>& tables) {
   for (const TableFile& table : tables) {
     text += "  " + table.name + std::string(20 - std::min<size_t>(table.name.size(), 19), ' ') +
             table.summary() + "\n";
-    for (const MeasureOption& option : table.measure_options())
-      text += "      --set measure." + option.name + ": " + option.help + "; 0: depends on --scale\n";
+    for (const auto& [name, help] : list_measure_options(table))
+      text += "      --set measure." + name + ": " + help + "; 0: depends on --scale\n";
   }
   return text;
 }

@@ -12,8 +12,9 @@
 #include "core/base/errors.h"
 #include "core/system/files.h"
 #include "core/threads/threads.h"
+#include "train/reproduce/measurement_kind.h"
 #include "train/reproduce/runner.h"
-#include "train/reproduce/table_file.h"
+#include "train/reproduce/table_settings.h"
 
 namespace tapeformer {
 namespace {
@@ -61,7 +62,7 @@ double estimate_measuring_seconds(const Table& table, const CommandContext& cont
   double seconds = 0;
   for (const Measurement& measurement : table.measurements) {
     const MeasurementKind& kind = *measurement.kind;
-    if (!applies_to_row(measurement, trial.row) || !kind.estimate_seconds) continue;
+    if (!measurement.applies_to(trial.row) || !kind.estimate_seconds) continue;
     const auto options = read_measurement_options(measurement, context.make_variables(trial));
     seconds += kind.estimate_seconds(options, forward, trial.config) *
                static_cast<double>(kind.every_seed ? std::ssize(context.options.seeds) : 1);

@@ -7,8 +7,7 @@
 #include "core/base/errors.h"
 #include "core/stopwatch.h"
 #include "train/bench/measure.h"
-#include "train/reproduce/json_options.h"
-#include "train/reproduce/provenance.h"
+#include "train/reproduce/store.h"
 
 namespace tapeformer {
 namespace {

@@ -64,7 +64,7 @@ MeasurementKind make_generation_kind();
 MeasurementKind make_command_kind();
 MeasurementKind make_metrics_kind();
 MeasurementKind make_model_kind();
-MeasurementKind make_sweep_kind();  // train/reproduce/sweep.cpp
+MeasurementKind make_sweep_kind();
 
 // Returns the options of a measurement of a trial. Throws ConfigError for an unknown variable or an invalid
 // value.

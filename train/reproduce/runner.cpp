@@ -7,11 +7,11 @@
 #include "core/threads/threads.h"
 #include "train/distributed/gather.h"
 #include "train/distributed/processes.h"
-#include "train/reproduce/provenance.h"
+#include "train/reproduce/measurement_kind.h"
 #include "train/reproduce/render.h"
 #include "train/reproduce/store.h"
-#include "train/reproduce/table_file.h"
 #include "train/reproduce/table_json.h"
+#include "train/reproduce/table_settings.h"
 
 namespace tapeformer {
 namespace {
@@ -137,7 +137,7 @@ void Runner::measure(const PlannedTrial& trial, const StopSignalScope& signals) 
   Trial measured = context.make_trial(*trial.row, trial.seed);
   measured.training = store_.get(*trial.row, trial.seed).value(kTrainingEntry, Json());
   for (const Measurement& measurement : table_.measurements) {
-    if (!applies_to_row(measurement, *trial.row) || done(trial, measurement.name)) continue;
+    if (!measurement.applies_to(*trial.row) || done(trial, measurement.name)) continue;
     if (!measurement.kind->every_seed && trial.seed != options_.seeds.front()) continue;
     try {
       store_.put(*trial.row, trial.seed, measurement.name, run_measurement(measurement, measured, context));

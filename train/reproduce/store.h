@@ -23,6 +23,9 @@ namespace tapeformer {
 // its number of steps and `output`, the JSON output of `tapeformer train`; or its error.
 inline constexpr char kTrainingEntry[] = "training";
 
+// Returns the origin of a result: an object with the entries commit, machine, threads and date.
+Json collect_provenance();
+
 class ResultStore {
  public:
   // Creates options.output_folder if the folder does not exist, and locks the folder. Throws ConfigError if

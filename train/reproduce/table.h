@@ -2,6 +2,7 @@
 // it from a TOML file, runner.h trains and measures the rows, and render.h writes the files.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -9,7 +10,7 @@
 
 #include "train/command_options.h"
 #include "train/report/chart_axis.h"
-#include "train/reproduce/variables.h"
+#include "train/reproduce/values.h"
 #include "train/tasks/data_access.h"
 
 namespace tapeformer {
@@ -17,6 +18,15 @@ namespace tapeformer {
 using Words = std::vector<std::string>;
 
 inline constexpr char kNoValue[] = "–";  // text of a cell without a value
+
+// The contents of the file of a table, with those of the files that it extends, at all scales.
+struct TableFile {
+  std::string name;  // stem of the file
+  std::filesystem::path path;
+  Json contents;
+
+  std::string summary() const { return contents.value("summary", ""); }
+};
 
 // The settings of `tapeformer reproduce`.
 struct ReproductionOptions {
@@ -51,8 +61,8 @@ struct Column {
   std::string label = {};  // heading in printed tables, such as "bits/dim"
   int64_t digits = 2;      // digits after the decimal point
   bool printed = true;     // whether printed tables have the column; table.json and table.csv always have it
-  std::string print_at =
-      {};              // in a sweep: the printed x: ends (first, middle and last) or a number; empty: all
+  // In a sweep, the printed x: "ends" (the first, the middle and the last), or a number. If empty: all.
+  std::string print_at = {};
   bool speed = false;  // whether the value depends on the machine, so that a verification does not compare it
   std::string key = {};         // field of the records, such as "accuracy" or "cases.0.state_bytes"
   std::string split = {};       // if not empty, only records with this value of the field "split" count
@@ -86,6 +96,10 @@ struct Measurement {
   std::vector<CurveSource> curves = {};
   std::vector<int64_t> sweep = {};  // values of the placeholder {x}
   Words row_names = {};             // measured rows
+
+  bool applies_to(const Row& row) const {
+    return std::find(row_names.begin(), row_names.end(), row.name) != row_names.end();
+  }
 };
 
 struct Figure {

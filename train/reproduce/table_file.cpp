@@ -6,7 +6,7 @@
 #include "models/attention/attention.h"
 #include "train/config/parse.h"
 #include "train/config/value.h"
-#include "train/reproduce/json_options.h"
+#include "train/reproduce/measurement_kind.h"
 #include "train/reproduce/table_settings.h"
 
 namespace tapeformer {
@@ -190,6 +190,8 @@ class TableReader {
     Json entries = Json::array();
     for (const Json& json : written) {
       const std::string chosen = json.value("attention_kinds", "");
+      if (!is_listed({"", "all", "causal"}, chosen))
+        throw ConfigError(where("rows") + ": attention_kinds: expected \"all\" or \"causal\"");
       if (chosen.empty()) entries.push_back(json);
       for (const AttentionKind& kind : list_attention_kinds()) {
         if (chosen.empty() || (chosen == "causal" && !kind.capabilities.causal)) continue;
@@ -250,6 +252,16 @@ class TableReader {
     row.config_name = is_own ? own.string() : "configs/" + name;
   }
 
+  // Throws ConfigError if a name is that of no row or task.
+  void check_names(const std::string& what, const Words& names, std::string PlacedRow::*member) const {
+    Words known;
+    for (const PlacedRow& placed : rows_)
+      if (!is_listed(known, placed.*member)) known.push_back(placed.*member);
+    for (const std::string& name : names)
+      if (!is_listed(known, name))
+        throw ConfigError(where("measurements") + ": " + describe_unknown_word(what, name, known));
+  }
+
   Measurement read_measurement(const Json& json) const {
     const std::string place = where("measurements"),
                       kind_name = json.is_object() ? json.value("kind", "") : "";
@@ -275,6 +287,8 @@ class TableReader {
     if (from > 0 && to < from)
       throw ConfigError(where(measurement.name) + concat_text(": to = ", to, ": expected at least ", from));
     for (int64_t x = from; x > 0 && x <= to; x *= 2) measurement.sweep.push_back(x);
+    check_names("row", rows, &PlacedRow::base);
+    check_names("task", tasks, &PlacedRow::task);
     if (needs_device && options_.device == "cpu") return measurement;
     for (const Json& column : json.value("columns", Json::array())) add_columns(column, measurement);
     for (const Json& curve : json.value("curves", Json::array()))
@@ -315,14 +329,6 @@ class TableReader {
 };
 
 }  // namespace
-
-std::vector<MeasureOption> TableFile::measure_options() const {
-  std::vector<MeasureOption> list;
-  const Json measures = contents.value("measure", Json::object());
-  for (const auto& [key, measure] : measures.items())
-    list.push_back({key, measure.is_object() ? measure.value("help", "") : ""});
-  return list;
-}
 
 TableFile read_table_file(const std::string& name, const fs::path& config_folder) {
   if (name.ends_with(kToml)) return read_path(name);

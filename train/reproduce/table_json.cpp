@@ -10,8 +10,6 @@
 #include "core/system/machine.h"
 #include "core/system/printable.h"
 #include "train/config/value.h"
-#include "train/reproduce/provenance.h"
-#include "train/reproduce/table_file.h"
 
 namespace tapeformer {
 namespace {
@@ -113,7 +111,7 @@ Json make_row_json(const Table& table, const Row& row, const RowResults& results
   Json& cells = json["cells"] = Json::object();
   for (const Measurement& measurement : table.measurements)
     for (const Column& column : measurement.columns) {
-      if (!applies_to_row(measurement, row)) continue;
+      if (!measurement.applies_to(row)) continue;
       Json& cell = cells[column.name] = make_cell(measurement, column, results);
       const auto published = row.published.find(column.name);
       cell["paper"] = published == row.published.end() ? Json() : Json(published->second);

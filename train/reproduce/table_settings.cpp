@@ -7,6 +7,7 @@
 #include "core/base/errors.h"
 #include "train/config/parse.h"
 #include "train/config/value.h"
+#include "train/reproduce/measurement_kind.h"
 
 namespace tapeformer {
 namespace {
@@ -38,7 +39,7 @@ Json read_measure(const Setting& setting, const Json& default_value) {
 // Returns a message that suggests the nearest setting, or lists the settings that the table takes.
 std::string describe_taken_settings(const TableFile& file, const std::string& key) {
   Words names;
-  for (const MeasureOption& option : file.measure_options()) names.push_back(option.name);
+  for (const auto& [name, help] : list_measure_options(file)) names.push_back(name);
   const std::string near = find_nearest_name(key, names);
   std::string text = "\"" + file.name + "\" does not take this setting";
   if (!near.empty()) return text + "; did you mean measure." + near + "?";
@@ -49,6 +50,14 @@ std::string describe_taken_settings(const TableFile& file, const std::string& ke
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> list_measure_options(const TableFile& file) {
+  std::vector<std::pair<std::string, std::string>> options;
+  const Json measures = file.contents.value("measure", Json::object());
+  for (const auto& [name, measure] : measures.items())
+    options.emplace_back(name, measure.is_object() ? measure.value("help", "") : "");
+  return options;
+}
 
 Json take_settings(const TableFile& file, ReproductionOptions& options) {
   const Json contents = select_scale(file.contents, options.scale);
@@ -117,7 +126,7 @@ void check_settings(const ReproductionOptions& options, const std::vector<Row>& 
 void check_measurements(const Table& table, const std::vector<Row>& rows) {
   for (const Measurement& measurement : table.measurements)
     for (const Row& row : rows) {
-      if (!applies_to_row(measurement, row)) continue;
+      if (!measurement.applies_to(row)) continue;
       const Json any = {{"x", 1}, {"value", 1}, {"run", "run"}, {"config", "config"}, {"file", "file"}};
       const Lookup variables = make_lookup(any, row.variables);
       read_measurement_options(measurement, variables);
@@ -142,10 +151,6 @@ std::vector<Row> select_rows(const Table& table, const ReproductionOptions& opti
   check_settings(options, rows);
   check_measurements(table, rows);
   return rows;
-}
-
-bool applies_to_row(const Measurement& measurement, const Row& row) {
-  return is_listed(measurement.row_names, row.name);
 }
 
 }  // namespace tapeformer

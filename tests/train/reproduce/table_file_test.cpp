@@ -4,6 +4,7 @@
 
 #include "core/base/errors.h"
 #include "tests/support/temp_dir.h"
+#include "train/reproduce/table_settings.h"
 
 using namespace tapeformer;
 
@@ -145,6 +146,9 @@ TEST_CASE("errors of a table file name the file and the key") {
       {"[[rows]]\nname = \"a\"\nconfig = \"none.toml\"", "there is no config "},
       {"[[rows]]\nname = \"a\"\npublished = {loss = \"x\"}", "published.loss: expected a number"},
       {kRow + "[[measurements]]\nname = \"x\"", "`kind` is missing"},
+      {kRow + "[[measurements]]\nkind = \"metrics\"\nrows = [\"b\"]", "unknown row \"b\""},
+      {kRow + "[[measurements]]\nkind = \"metrics\"\ntasks = [\"b\"]", "unknown task \"b\""},
+      {kRow + "[[rows]]\nattention_kinds = \"some\"", "attention_kinds: expected"},
       {kRow + "[[measurements]]\nkind = \"evalation\"", "did you mean \"evaluation\"?"},
       {kRow + "[[measurements]]\nkind = \"evaluation\"\nchekpoint = \"best\"", "unknown key \"chekpoint\""},
       {kRow + "[[measurements]]\nkind = \"evaluation\"\nsettings = 5", "settings: expected a list"},

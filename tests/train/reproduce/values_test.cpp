@@ -1,4 +1,4 @@
-#include "train/reproduce/variables.h"
+#include "train/reproduce/values.h"
 
 #include <doctest/doctest.h>
 
