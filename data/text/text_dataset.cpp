@@ -272,18 +272,20 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
                                   ": segments have no common predictions, expected 0, got ", eval_context_));
   const TextRange range = select_split_range(options, split);
   const std::string& own_path = split == "valid" ? options.valid_path : options.test_path;
-  const std::string problem = range.text->describe_encoding_problem();
-  if (!problem.empty() && (split == "train" || !own_path.empty()))
+  const bool has_own_path = split != "train" && !own_path.empty();
+  const std::string &path = has_own_path ? own_path : options.path,
+                    problem = range.text->describe_encoding_problem();
+  if (!problem.empty() && (split == "train" || has_own_path))
     log_warning(problem, "; the tokens are its bytes as they are");
   tokens_ = make_tokens(range, *tokenizer_);
   report_changes(split, range, *tokens_, *tokenizer_);
   const int64_t count = tokens_->size();
   if (count == 0)
-    throw DataError(concat_text(options.path, ": the split \"", split, "\" is empty; change ",
+    throw DataError(concat_text(path, ": the split \"", split, "\" is empty; change ",
                                 name_option("TextOptions::valid_share"), " and ",
                                 name_option("TextOptions::test_share"), ", or give the split a path"));
   if (count < length + 1)
-    throw DataError(concat_text(options.path, ": the split \"", split, "\" has ", count,
+    throw DataError(concat_text(path, ": the split \"", split, "\" has ", count,
                                 " tokens, expected at least ", name_option("TextOptions::sequence_length"),
                                 " + 1 = ", length + 1,
                                 "; choose shorter sequences, or give the split more text"));

@@ -135,8 +135,7 @@ std::unique_ptr<Evaluator> AutoregressiveTask::make_evaluator(const EvaluationOp
         open_split(options.split, 0), [this, streams, limit](const Dataset& set, const StopCheck& stop) {
           const auto& text = dynamic_cast<const TextDataset&>(set);
           const Evaluation e = evaluate_recurrent(*model_, text, streams, limit, stop);
-          return describe(
-              e, concat_text("state carried through ", e.example_count, " equal parts of the split"));
+          return describe(e, concat_text("state carried through ", e.example_count, " parts of the split"));
         });
   }
   Config with_context = config();

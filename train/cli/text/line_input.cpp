@@ -1,5 +1,6 @@
 #include "train/cli/text/line_input.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "core/base/errors.h"
@@ -8,10 +9,14 @@
 namespace tapeformer {
 
 LineInput::LineInput(const std::string& path) {
-  if (InputStream::is_named_by(path))
+  if (InputStream::is_named_by(path)) {
     stream_ = std::make_unique<InputStream>(path);
-  else
-    file_ = std::make_unique<SentenceFile>(path);
+    return;
+  }
+  // A SentenceFile can also be a folder or a pattern.
+  if (std::filesystem::is_directory(path)) throw DataError(path + ": is a folder, expected a file");
+  if (!std::filesystem::exists(path)) throw DataError(path + ": no such file");
+  file_ = std::make_unique<SentenceFile>(path);
 }
 
 std::optional<int64_t> LineInput::size() const {

@@ -73,6 +73,16 @@ PhoneTable parse_stored_phones(const Checkpoint& checkpoint, const TrainingState
   return parse_speech_metadata(state.task_json, checkpoint.state_path()).phone_table;
 }
 
+Config load_config_of(const Checkpoint& checkpoint) {
+  return load_config(checkpoint.config_path(), {}, {.unused_key_policy = UnusedKeyPolicy::ignore_in_file});
+}
+
+void check_model_type(const Checkpoint& checkpoint, const Config& config) {
+  if (const std::string type = load_config_of(checkpoint).model.type; type != config.model.type)
+    throw ConfigError(concat_text("model.init: ", checkpoint.folder(), " is a model of type \"", type,
+                                  "\", but model.type is \"", config.model.type, "\""));
+}
+
 void check_tokenizer(const Config& config, const Tokenizer& stored, const std::string& folder,
                      const std::string& data_dir) {
   const std::string name = get_tokenizer_name(config);
@@ -80,8 +90,9 @@ void check_tokenizer(const Config& config, const Tokenizer& stored, const std::s
     throw ConfigError(concat_text("model.init: ", folder, " has the tokenizer \"", stored.name(),
                                   "\", but data.tokenizer is \"", name, "\"", kRemedy));
   if (trains_sentencepiece(config)) {
+    const OptionValues defaults(find_dataset_kind(config.data.dataset).options);
     if (const auto vocabulary = config.data.get<int64_t>("vocabulary");
-        vocabulary != stored.vocabulary_size())
+        vocabulary != stored.vocabulary_size() && vocabulary != defaults.get<int64_t>("vocabulary"))
       log_warning("data.vocabulary = ", vocabulary, " has no effect: the tokenizer of model.init has ",
                   stored.vocabulary_size(), " tokens");
   } else if (const std::string key = find_tokenizer_file_key(config);
@@ -103,8 +114,7 @@ TrainedTokens find_tokens(const Checkpoint& checkpoint, const Config& config, co
   const TrainingState state = checkpoint.read_state();
   TrainedTokens tokens;
   if (state.is_converted) {
-    const Config own =
-        load_config(checkpoint.config_path(), {}, {.unused_key_policy = UnusedKeyPolicy::ignore_in_file});
+    const Config own = load_config_of(checkpoint);
     if (has_tokenizer(own)) tokens.tokenizer = make_tokenizer(own, data_dir);
   } else if (stores(state, "tokenizer", checkpoint.state_path())) {
     tokens.tokenizer = parse_stored_tokenizer(checkpoint, state, config);
@@ -118,6 +128,7 @@ TrainedTokens read_initial_tokens(const Config& config, const std::string& data_
   if (!has_tokenizer(config) && !has_phones(config) && !has_symbols(config)) return {};
   const Checkpoint checkpoint(find_initial_checkpoint(config.model.init));
   return load_or_name_earlier(checkpoint.folder(), CheckpointUse::inference, [&] {
+    check_model_type(checkpoint, config);
     TrainedTokens tokens = find_tokens(checkpoint, config, data_dir);
     if (has_tokenizer(config) != (tokens.tokenizer != nullptr) ||
         has_phones(config) != tokens.phone_table.has_value())
