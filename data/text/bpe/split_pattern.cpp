@@ -58,7 +58,7 @@ BpeSplit read_bpe_split(const Json& pre_tokenizer, const std::string& source) {
   std::vector<Json> parts{pre_tokenizer};
   if (get_type(pre_tokenizer) == "Sequence" && pre_tokenizer.contains("pretokenizers") &&
       pre_tokenizer["pretokenizers"].is_array())
-    parts.assign(pre_tokenizer["pretokenizers"].begin(), pre_tokenizer["pretokenizers"].end());
+    parts = pre_tokenizer["pretokenizers"].get<std::vector<Json>>();
   if (parts.size() == 1 && is_byte_level(parts[0], true)) return BpeSplit::gpt2;
   if (parts.size() == 2 && get_type(parts[0]) == "Digits" &&
       has_value(parts[0], "individual_digits", true, false) && is_byte_level(parts[1], true))
