@@ -24,7 +24,7 @@ constexpr uint64_t kMaxAlignment = 1 << 20;
 constexpr uint32_t kMaxDimensions = 4;
 
 template <class... Args>
-[[noreturn]] void fail(const Args&... message) {
+[[noreturn]] void fail_header(const Args&... message) {
   throw CheckpointError(concat_text(message...));
 }
 
@@ -50,18 +50,18 @@ class Cursor {
   std::string text(uint64_t max_bytes, const char* what) {
     const auto length = number<uint64_t>();
     if (length > rest() || length > max_bytes)
-      fail(what, " at byte ", offset_ - sizeof length, " has ", length, " bytes, expected at most ",
-           std::min(rest(), max_bytes));
+      fail_header(what, " at byte ", offset_ - sizeof length, " has ", length, " bytes, expected at most ",
+                  std::min(rest(), max_bytes));
     std::string value(length, '\0');
     copy(value.data(), length);
     if (find_invalid_utf8(value) != std::string::npos)
-      fail(what, " at byte ", offset_ - length, " is not valid UTF-8");
+      fail_header(what, " at byte ", offset_ - length, " is not valid UTF-8");
     return value;
   }
 
  private:
   void copy(void* target, uint64_t count) {
-    if (count > rest()) fail("is cut off at byte ", size_, ", within the header");
+    if (count > rest()) fail_header("is cut off at byte ", size_, ", within the header");
     auto* out = static_cast<char*>(target);
     while (count > 0) {
       if (offset_ < buffer_begin_ || offset_ >= buffer_begin_ + buffer_.size()) fill();
@@ -138,14 +138,15 @@ template <class T>
 auto read_number(Cursor& cursor) {
   if constexpr (std::is_same_v<T, bool>) {
     const auto byte = cursor.number<uint8_t>();
-    if (byte > 1) fail("expected a boolean 0 or 1 at byte ", cursor.offset() - 1, ", got ", int{byte});
+    if (byte > 1) fail_header("expected a boolean 0 or 1 at byte ", cursor.offset() - 1, ", got ", int{byte});
     return int64_t{byte};
   } else if constexpr (std::is_floating_point_v<T>) {
     return static_cast<double>(cursor.number<T>());
   } else {
     const T value = cursor.number<T>();
     if constexpr (std::is_same_v<T, uint64_t>)
-      if (value > static_cast<uint64_t>(INT64_MAX)) fail("the number ", value, " is larger than ", INT64_MAX);
+      if (value > static_cast<uint64_t>(INT64_MAX))
+        fail_header("the number ", value, " is larger than ", INT64_MAX);
     return static_cast<int64_t>(value);
   }
 }
@@ -154,8 +155,8 @@ GgufValue read_list(Cursor& cursor, uint64_t& elements) {
   const auto type = static_cast<ValueType>(cursor.number<uint32_t>());
   const auto count = cursor.number<uint64_t>();
   if (count > cursor.rest() || count > kMaxElements - elements)
-    fail("a list has ", count, " elements, expected at most ",
-         std::min(cursor.rest(), kMaxElements - elements));
+    fail_header("a list has ", count, " elements, expected at most ",
+                std::min(cursor.rest(), kMaxElements - elements));
   elements += count;
   GgufValue list;
   if (type == ValueType::string) {
@@ -169,7 +170,7 @@ GgufValue read_list(Cursor& cursor, uint64_t& elements) {
     list = std::move(numbers);
   });
   if (!is_number)
-    fail("has a list of the type ", static_cast<uint32_t>(type), ", expected numbers or strings");
+    fail_header("has a list of the type ", static_cast<uint32_t>(type), ", expected numbers or strings");
   return list;
 }
 
@@ -185,7 +186,7 @@ GgufValue read_value(Cursor& cursor, uint64_t& elements) {
     else
       value = number;
   });
-  if (!is_number) fail("has a value of the unknown type ", static_cast<uint32_t>(type));
+  if (!is_number) fail_header("has a value of the unknown type ", static_cast<uint32_t>(type));
   return value;
 }
 
@@ -196,33 +197,33 @@ uint64_t compute_bytes(const std::string& name, const GgufTensor& tensor) {
     if (__builtin_mul_overflow(values, static_cast<uint64_t>(size), &values)) values = UINT64_MAX;
   const auto block = static_cast<uint64_t>(tensor.type->block_values);
   if (tensor.shape[-1] % tensor.type->block_values != 0)
-    fail("tensor ", quote(name), " of shape ", tensor.shape.to_string(), ": a row of the type ",
-         tensor.type->name, " must have a multiple of ", block, " values");
+    fail_header("tensor ", quote(name), " of shape ", tensor.shape.to_string(), ": a row of the type ",
+                tensor.type->name, " must have a multiple of ", block, " values");
   const bool overflows =
       values > static_cast<uint64_t>(INT64_MAX) / sizeof(double) ||
       __builtin_mul_overflow(values / block, static_cast<uint64_t>(tensor.type->block_bytes), &bytes);
-  if (overflows) fail("tensor ", quote(name), ": the shape ", tensor.shape.to_string(), " overflows");
+  if (overflows) fail_header("tensor ", quote(name), ": the shape ", tensor.shape.to_string(), " overflows");
   return bytes;
 }
 
 GgufTensor read_tensor(Cursor& cursor, const std::string& name) {
   const auto rank = cursor.number<uint32_t>();
   if (rank < 1 || rank > kMaxDimensions)
-    fail("tensor ", quote(name), " has ", rank, " dimensions, expected 1 to ", kMaxDimensions);
+    fail_header("tensor ", quote(name), " has ", rank, " dimensions, expected 1 to ", kMaxDimensions);
   // The file lists the dimension of a row first.
   GgufTensor tensor;
   tensor.shape = Shape::filled(static_cast<int>(rank), 0);
   for (int dim = static_cast<int>(rank) - 1; dim >= 0; --dim) {
     const auto size = cursor.number<uint64_t>();
     if (size < 1 || size > static_cast<uint64_t>(INT64_MAX))
-      fail("tensor ", quote(name), " has a dimension of the size ", size, ", expected at least 1");
+      fail_header("tensor ", quote(name), " has a dimension of the size ", size, ", expected at least 1");
     tensor.shape[dim] = static_cast<int64_t>(size);
   }
   const auto number = cursor.number<uint32_t>();
   tensor.type = find_gguf_type(number);
   if (!tensor.type)
-    fail("tensor ", quote(name), " has the type ", number,
-         ", expected F32, F64, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K");
+    fail_header("tensor ", quote(name), " has the type ", number,
+                ", expected F32, F64, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K");
   tensor.offset = cursor.number<uint64_t>();
   tensor.bytes = compute_bytes(name, tensor);
   return tensor;
@@ -235,7 +236,7 @@ uint64_t read_alignment(const std::map<std::string, GgufValue>& metadata) {
   const int64_t* const value = std::get_if<int64_t>(&found->second);
   if (!value || *value < 1 || static_cast<uint64_t>(*value) > kMaxAlignment ||
       !std::has_single_bit(static_cast<uint64_t>(*value)))
-    fail("general.alignment: expected a power of two up to ", kMaxAlignment);
+    fail_header("general.alignment: expected a power of two up to ", kMaxAlignment);
   return static_cast<uint64_t>(*value);
 }
 
@@ -249,12 +250,13 @@ void check_layout(const std::map<std::string, GgufTensor>& tensors, uint64_t ali
   for (const auto* item : in_order) {
     const auto& [name, tensor] = *item;
     if (tensor.offset % alignment != 0)
-      fail("tensor ", quote(name), " begins at byte ", tensor.offset, ", expected a multiple of ", alignment);
+      fail_header("tensor ", quote(name), " begins at byte ", tensor.offset, ", expected a multiple of ",
+                  alignment);
     if (tensor.offset < end)
-      fail("tensor ", quote(name), " begins at byte ", tensor.offset, ", within another tensor");
+      fail_header("tensor ", quote(name), " begins at byte ", tensor.offset, ", within another tensor");
     if (tensor.offset > data_bytes || tensor.bytes > data_bytes - tensor.offset)
-      fail("tensor ", quote(name), " has ", tensor.bytes, " bytes from byte ", tensor.offset,
-           ", and the file has ", data_bytes, " bytes of data; it may be cut off");
+      fail_header("tensor ", quote(name), " has ", tensor.bytes, " bytes from byte ", tensor.offset,
+                  ", and the file has ", data_bytes, " bytes of data; it may be cut off");
     end = tensor.offset + tensor.bytes;
   }
 }
@@ -264,11 +266,11 @@ template <class F>
 void read_entries(Cursor& cursor, uint64_t count, const char* what, F read) {
   constexpr uint64_t kMinEntryBytes = 8 + 4;
   if (count > cursor.rest() / kMinEntryBytes || count > kMaxEntries)
-    fail("has ", count, " ", what, "s, expected at most ",
-         std::min(cursor.rest() / kMinEntryBytes, kMaxEntries));
+    fail_header("has ", count, " ", what, "s, expected at most ",
+                std::min(cursor.rest() / kMinEntryBytes, kMaxEntries));
   for (uint64_t i = 0; i < count; ++i) {
     const std::string name = cursor.text(kMaxNameBytes, "a name");
-    if (!read(name)) fail("has two ", what, "s named ", quote(name));
+    if (!read(name)) fail_header("has two ", what, "s named ", quote(name));
   }
 }
 
@@ -278,10 +280,10 @@ GgufHeader read_gguf_header(const File& file) {
   Cursor cursor(file);
   std::string magic;
   for (int i = 0; i < 4; ++i) magic += cursor.number<char>();
-  if (magic != "GGUF") fail("expected the first bytes \"GGUF\"");
+  if (magic != "GGUF") fail_header("expected the first bytes \"GGUF\"");
   const auto version = cursor.number<uint32_t>();
   if (version != 2 && version != 3)
-    fail("expected the version 2 or 3 with little-endian numbers, got ", version);
+    fail_header("expected the version 2 or 3 with little-endian numbers, got ", version);
   const auto tensor_count = cursor.number<uint64_t>(), value_count = cursor.number<uint64_t>();
   GgufHeader header;
   uint64_t elements = 0;

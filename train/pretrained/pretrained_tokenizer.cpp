@@ -34,20 +34,21 @@ enum GgufTokenType : int64_t {
   kByte = 6
 };
 
-[[noreturn]] void fail(const GgufFile& file, const std::string& key, const std::string& problem) {
+[[noreturn]] void refuse_key(const GgufFile& file, const std::string& key, const std::string& problem) {
   throw CheckpointError(file.path() + ": " + key + ": " + problem);
 }
 
 const GgufSplit& find_split(const GgufFile& file) {
   const std::string kind = file.get<std::string>("tokenizer.ggml.model");
   if (kind != "gpt2")
-    fail(file, "tokenizer.ggml.model",
-         "expected byte-level BPE, \"gpt2\", got \"" + escape_line(kind.substr(0, 60)) + "\"");
+    refuse_key(file, "tokenizer.ggml.model",
+               "expected byte-level BPE, \"gpt2\", got \"" + escape_line(kind.substr(0, 60)) + "\"");
   const std::string name = file.get<std::string>("tokenizer.ggml.pre");
   for (const GgufSplit& split : kSplits)
     if (name == split.name) return split;
-  fail(file, "tokenizer.ggml.pre",
-       "expected gpt-2, smollm, qwen2, qwen35 or llama-bpe, got \"" + escape_line(name.substr(0, 60)) + "\"");
+  refuse_key(
+      file, "tokenizer.ggml.pre",
+      "expected gpt-2, smollm, qwen2, qwen35 or llama-bpe, got \"" + escape_line(name.substr(0, 60)) + "\"");
 }
 
 // Returns the token in `key`, or -1 if the file does not have the key.
@@ -55,7 +56,8 @@ int32_t get_token(const GgufFile& file, const std::string& key, const BpeModel& 
   if (!file.has(key)) return -1;
   const int64_t token = file.get<int64_t>(key);
   if (token < 0 || token >= static_cast<int64_t>(model.pieces.size()))
-    fail(file, key, concat_text("is ", token, ", and the vocabulary has ", model.pieces.size(), " tokens"));
+    refuse_key(file, key,
+               concat_text("is ", token, ", and the vocabulary has ", model.pieces.size(), " tokens"));
   return static_cast<int32_t>(token);
 }
 
@@ -63,10 +65,10 @@ void set_token_types(const GgufFile& file, BpeModel& model) {
   const std::string key = "tokenizer.ggml.token_type";
   const auto types = file.get<std::vector<int64_t>>(key);
   if (types.size() != model.pieces.size())
-    fail(file, key, concat_text("has ", types.size(), " types for ", model.pieces.size(), " tokens"));
+    refuse_key(file, key, concat_text("has ", types.size(), " types for ", model.pieces.size(), " tokens"));
   for (size_t i = 0; i < types.size(); ++i) {
     if (types[i] < kNormal || types[i] > kByte)
-      fail(file, key, concat_text("has the unknown type ", types[i]));
+      refuse_key(file, key, concat_text("has the unknown type ", types[i]));
     if (types[i] == kControl || types[i] == kUserDefined)
       model.added_tokens.push_back(
           {.id = static_cast<int32_t>(i), .text = model.pieces[i], .is_special = types[i] == kControl});
