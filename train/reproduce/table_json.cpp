@@ -160,7 +160,7 @@ Json collect_curves(const Figure& figure, const std::vector<RowResults>& all) {
 }
 
 // Returns the first cell in a column among the rows that a printed line shows, or an empty object.
-Json find_cell(const Json& rows, const std::string& line, const std::string& column) {
+Json find_line_cell(const Json& rows, const std::string& line, const std::string& column) {
   for (const Json& row : rows)
     if (row["line"] == line && row["cells"].contains(column)) return row["cells"][column];
   return Json::object();
@@ -179,9 +179,9 @@ Words list_lines(const Json& rows) {
 Json collect_circles(const Json& rows, const Figure& figure) {
   Json series = Json::array();
   for (const std::string& line : list_lines(rows)) {
-    const Json x = find_cell(rows, line, figure.circle_x).value("mean", Json()),
-               area = find_cell(rows, line, figure.circle_area).value("mean", Json()),
-               y = find_cell(rows, line, figure.circle_y);
+    const Json x = find_line_cell(rows, line, figure.circle_x).value("mean", Json()),
+               area = find_line_cell(rows, line, figure.circle_area).value("mean", Json()),
+               y = find_line_cell(rows, line, figure.circle_y);
     const Json spread = y.value("spread", Json());
     if (x.is_number() && area.is_number() && y.value("mean", Json()).is_number())
       series.push_back({{"name", line},
@@ -236,7 +236,7 @@ Json make_printed_table(const Json& json) {
     header.push_back(column["label"]);
     if (is_published) header.push_back(json["reference"]);
     for (Json& line : lines) {
-      const Json cell = find_cell(rows, line[0], column["name"]), paper = cell.value("paper", Json());
+      const Json cell = find_line_cell(rows, line[0], column["name"]), paper = cell.value("paper", Json());
       line.push_back(format_cell(cell, column["digits"]));
       if (is_published)
         line.push_back(paper.is_null() ? kNoValue : fmt::format("{:.6g}", paper.get<double>()));
