@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "core/cuda/devices.h"
+#include "core/cuda/launch_count.h"
 #include "core/emulation/failing_algorithms.h"
 #include "ops/linear.h"
 #include "tests/support/devices.h"
