@@ -17,8 +17,8 @@ TEST_CASE("bench sgemm measures the products of a training step") {
       {"bench", "sgemm", "--layers", "1", "--length", "64", "--batch", "1", "--repeats", "2", "--json"}));
   CHECK(figures["gflops"] > 0);
   CHECK(figures["copy_gigabytes_per_second"] > 0);
-  // Each of the four kinds of linear layers has a forward product and two products for its gradients.
-  REQUIRE(figures["products"].size() == 12);
+  // Each of the six kinds of linear layers has a forward product and two products for its gradients.
+  REQUIRE(figures["products"].size() == 18);
   double flops = 0;
   for (const auto& row : figures["products"])
     flops += 2.0 * row["m"].get<double>() * row["n"].get<double>() * row["k"].get<double>() *
