@@ -406,8 +406,8 @@ TEST_CASE("an untrusted checkpoint cannot run shell commands: eval ignores allow
   CHECK_FALSE(fs::exists(touched));
   const auto trained_again =
       run_program({"train", foreign.string(), "--run-dir", (dir / "again").string(), "--dry-run"});
-  CHECK(trained_again.code == 2);
-  CHECK(contains(trained_again.err, "use --allow-commands"));
+  CHECK(trained_again.code == 3);
+  CHECK(contains(trained_again.err, "commands are run only with --allow-commands"));
   CHECK_FALSE(fs::exists(touched));
   CHECK(run_program({"eval", run, "--set", "data.allow_commands=true"}).code == 2);
   // The option --allow-commands applies to one call only.
