@@ -6,17 +6,6 @@
 
 namespace tapeformer {
 
-struct NoActivation {
-  template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T value(T x) {
-    return x;
-  }
-  template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T derivative(T, T) {
-    return T{} + 1;
-  }
-};
-
 // The approximation of gelu with tanh: 0.5 x (1 + tanh(u)) with u = √(2/π) (x + 0.044715 x³).
 struct GeluTanh {
   static constexpr double kSqrtTwoOverPi = 0.79788456080286535588, kCubic = 0.044715;
@@ -39,7 +28,7 @@ struct GeluTanh {
 // The function object of an activation.
 template <Activation activation>
 struct ActivationFunctionOf {
-  using Type = NoActivation;
+  using Type = Identity;
 };
 template <>
 struct ActivationFunctionOf<Activation::relu> {

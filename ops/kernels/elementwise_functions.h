@@ -10,6 +10,16 @@
 
 namespace tapeformer {
 
+struct Identity {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T x) {
+    return x;
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T derivative(T, T) {
+    return T{} + 1;
+  }
+};
 struct Negate {
   template <class Math, class T>
   TAPEFORMER_HOST_DEVICE static T value(T x) {

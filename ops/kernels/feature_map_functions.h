@@ -30,16 +30,6 @@ struct SquaredRelu {
     return 2 * Math::sqrt(y);
   }
 };
-struct Identity {
-  template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T value(T x) {
-    return x;
-  }
-  template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T derivative(T, T) {
-    return T{} + 1;
-  }
-};
 
 // Calls f with the function object of the feature map, and returns the result of f.
 template <class F>

@@ -119,7 +119,7 @@ TEST_CASE("a byte that the BPE vocabulary lacks is an error with its position, o
   CHECK_THROWS_AS(tokenizer_of(json)->encode("bad \xFF"), EncodingError);
 }
 
-TEST_CASE("a tokenizer.json with parts that are not implemented is refused by name") {
+TEST_CASE("a tokenizer.json with unsupported parts is refused, and the error names them") {
   CHECK(contains(refusal_with("/model/type", "Unigram"), R"(expected "BPE", got "Unigram")"));
   CHECK(contains(refusal_with("/normalizer", {{"type", "Lowercase"}}), R"(NFC or none, got "Lowercase")"));
   CHECK(contains(refusal_with("/pre_tokenizer", {{"type", "Metaspace"}}), "got \"{"));
