@@ -13,8 +13,8 @@ namespace tapeformer {
 
 struct TrainingState {
   int64_t step = 0;
-  // Whether scripts/convert.py wrote the checkpoint. Such a checkpoint has no optimizer state and no
-  // task_json.
+  // Whether scripts/convert.py or an import wrote the checkpoint. Such a checkpoint has no optimizer state. A
+  // checkpoint of scripts/convert.py has no task_json.
   bool is_converted = false;
   int64_t last_evaluation_step = -1;  // step of the last evaluation; -1: no evaluation
   int64_t optimizer_step_count = 0;

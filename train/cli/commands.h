@@ -35,6 +35,7 @@ int run_complete(const Arguments& arguments);
 int run_data_command(const Arguments& arguments);
 int run_eval(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
+int run_import(const Arguments& arguments);
 int run_info(const Arguments& arguments);
 int run_report(const Arguments& arguments);
 int run_reproduce(const Arguments& arguments);

@@ -28,7 +28,7 @@ std::vector<int64_t> list_sizes(const Tensor& tensor) {
 std::shared_ptr<const Tokenizer> restore_tokenizer(const Config& config, const TaskEnvironment& environment,
                                                    const TrainingState& state, const std::string& path) {
   if (!is_text_dataset(config)) return nullptr;
-  if (state.is_converted) return make_tokenizer(config, environment.data.data_dir);
+  if (state.is_converted && state.task_json.empty()) return make_tokenizer(config, environment.data.data_dir);
   return parse_tokenizer(state.task_json, path,
                          parse_unknown_characters(config.data.get<std::string>("unknown_characters")));
 }

@@ -74,7 +74,8 @@ PhoneTable parse_stored_phones(const Checkpoint& checkpoint, const TrainingState
 }
 
 Config load_config_of(const Checkpoint& checkpoint) {
-  return load_config(checkpoint.config_path(), {}, {.unused_key_policy = UnusedKeyPolicy::ignore_in_file});
+  return load_config(checkpoint.config_path(), {}, {.unused_key_policy = UnusedKeyPolicy::ignore_in_file,
+                      .purpose = ConfigPurpose::generation});
 }
 
 void check_model_type(const Checkpoint& checkpoint, const Config& config) {
@@ -113,7 +114,7 @@ bool stores(const TrainingState& state, const std::string& key, const std::strin
 TrainedTokens find_tokens(const Checkpoint& checkpoint, const Config& config, const std::string& data_dir) {
   const TrainingState state = checkpoint.read_state();
   TrainedTokens tokens;
-  if (state.is_converted) {
+  if (state.is_converted && state.task_json.empty()) {
     const Config own = load_config_of(checkpoint);
     if (has_tokenizer(own)) tokens.tokenizer = make_tokenizer(own, data_dir);
   } else if (stores(state, "tokenizer", checkpoint.state_path())) {
@@ -153,7 +154,7 @@ TrainedTokens read_own_tokens(const Config& config, const std::string& run_dir) 
   const Checkpoint checkpoint(find_checkpoint(run_dir, false));
   return load_or_name_earlier(checkpoint.folder(), CheckpointUse::resume, [&]() -> TrainedTokens {
     const TrainingState state = checkpoint.read_state();
-    if (state.is_converted) return {};
+    if (state.is_converted && state.task_json.empty()) return {};
     if (has_phones(config)) return {.phone_table = parse_stored_phones(checkpoint, state)};
     return {.tokenizer = parse_stored_tokenizer(checkpoint, state, config)};
   });

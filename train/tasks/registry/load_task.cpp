@@ -67,14 +67,14 @@ Config read_config(const Checkpoint& checkpoint, const RunChoice& choice) {
 
 // Throws ConfigError if a setting would change the tokenizer, which the state of a training contains, or what
 // the weights compute.
-void check_settings(const Checkpoint& checkpoint, const Config& config, RunChoice choice, bool is_converted) {
+void check_settings(const Checkpoint& checkpoint, const Config& config, RunChoice choice, bool has_tokenizer) {
   if (choice.config_settings.empty()) return;
   choice.config_settings.clear();
   const Config own = read_config(checkpoint, choice);
   std::string problems;
   const auto add = [&](const std::string& problem) { problems += (problems.empty() ? "" : "\n") + problem; };
   for (const std::string& key : find_differing_keys(own, config))
-    if (!is_converted && (key == "data.tokenizer" || key == "data.vocabulary" ||
+    if (has_tokenizer && (key == "data.tokenizer" || key == "data.vocabulary" ||
                           key == "data.sentencepiece_model" || key == "data.tokenizer_file"))
       add(key + ": the run stores its tokenizer, so the value must be that of the run, " +
           format_config_value(own, key));
@@ -116,7 +116,7 @@ std::unique_ptr<Task> make_limited_task(const Checkpoint& checkpoint, const Conf
 LoadedTask load(const Checkpoint& checkpoint, const Config& config, const RunChoice& choice) {
   Communicator& processes = *init_process_group().communicator;
   const TrainingState state = checkpoint.read_state();
-  check_settings(checkpoint, config, choice, state.is_converted);
+  check_settings(checkpoint, config, choice, !state.is_converted || !state.task_json.empty());
   LoadedTask loaded;
   loaded.checkpoint_folder = checkpoint.folder();
   loaded.step = state.step;

@@ -1,0 +1,88 @@
+// The command "tapeformer import": makes a run of a model in the format of another program.
+#include <filesystem>
+
+#include "core/system/files.h"
+#include "core/system/log.h"
+#include "data/text/bpe/tokenizer_json.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/cli/commands.h"
+#include "train/pretrained/pretrained_model.h"
+#include "train/tasks/text/description.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::map<std::string, Tensor> list_tensors(const Module& model) {
+  std::map<std::string, Tensor> tensors;
+  for (const auto& [name, tensor] : model.saved_tensors()) tensors[name] = tensor;
+  return tensors;
+}
+
+// Writes the run into a temporary folder beside it, which becomes the run when it is complete.
+void write_run(const fs::path& run, const PretrainedModel& source) {
+  const std::string config = to_toml(source.config);
+  const auto tokenizer = make_bpe_tokenizer(source.tokenizer, run.string());
+  const fs::path folder = make_temporary_path(run.string());
+  if (!run.parent_path().empty()) fs::create_directories(run.parent_path());
+  fs::create_directory(folder);
+  try {
+    save_checkpoint(folder.string(), {.model_tensors = list_tensors(*source.model),
+                                      .optimizer_tensors = {},
+                                      .state = {.is_converted = true, .task_json = to_json(*tokenizer)},
+                                      .config_toml = config});
+    replace_file((folder / kConfigFileName).string(), config);
+    replace_file((folder / "tokenizer.json").string(), tokenizer->serialize());
+    sync_directory(folder.string());
+    rename_path(folder.string(), run.string());
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(folder, ignored);
+    throw;
+  }
+}
+
+// Returns the path of the run, whose last part is the name of the run.
+fs::path check_run_path(const std::string& text) {
+  fs::path run = fs::path(text).lexically_normal();
+  if (!run.has_filename()) run = run.parent_path();
+  if (run.empty() || run.filename() == "." || run.filename() == "..")
+    throw ConfigError("RUN: \"" + text + "\" is no name of a new folder");
+  std::error_code ignored;
+  if (fs::exists(fs::symlink_status(run, ignored)))
+    throw ConfigError("RUN: " + run.string() + " exists; choose the name of a new folder");
+  return run;
+}
+
+}  // namespace
+
+int run_import(const Arguments& arguments) {
+  const auto line = parse_command(
+      {.name = "import",
+       .summary = "Makes a run of a language model that another program has written. \"eval\", \"score\" and "
+                  "\"generate\" use the run, and a training starts from it with model.init.",
+       .positionals = {{"PATH",
+                        "a folder of Hugging Face (config.json, safetensors, tokenizer.json) or a GGUF file"},
+                       {"RUN", "folder of the new run"}},
+       .options = {},
+       .details = "The weights become float32. data.path of the run is empty: set it to a text for \"eval\"."},
+      arguments);
+  if (!line) return 0;
+  const fs::path run = check_run_path(line->positionals[1]);
+  PretrainedModel source = read_pretrained_model(line->positionals[0]);
+  source.config.run.name = run.filename().string();
+  write_run(run, source);
+  const Config& config = source.config;
+  print_report(Report()
+                   .add("run", run.string())
+                   .add("parameters", count_parameters(*source.model))
+                   .add("layers", config.model.get<int64_t>("layers"))
+                   .add("width", config.model.get<int64_t>("width"))
+                   .add("vocabulary", source.model->options().vocabulary_size)
+                   .add("tokens_of_tokenizer", static_cast<int64_t>(source.tokenizer.pieces.size())),
+               line->common_options);
+  return 0;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,34 @@
+// The options of a model as the fields of a config.json, in both directions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "train/config/config.h"
+#include "train/pretrained/model_family.h"
+
+namespace tapeformer {
+
+// Returns the value of a text in a config.json. Throws CheckpointError, which begins with `source`, if the
+// field is missing or no text.
+std::string get_text_field(const ConfigJson& config, const std::string& key, const std::string& source);
+
+// Returns the config of a run of a sequence model with a BPE tokenizer. Throws CheckpointError, which begins
+// with `source`, if a field is unknown, missing, of another type or out of range, or if the program does not
+// implement its value. Fields whose value is null count as missing.
+Config read_family_config(const ModelFamily& family, const ConfigJson& config, const std::string& source);
+
+// Returns the fields of a config.json for a model. `max_length` is the longest text of the training. The
+// result describes the model only if find_family_problems() returns nothing.
+ConfigJson write_family_config(const ModelFamily& family, const Config& config, int64_t vocabulary,
+                               int64_t max_length);
+
+// Returns the settings of the model that the family does not have, such as
+// `model.norm = "post", expected "pre"`.
+std::vector<std::string> find_family_problems(const ModelFamily& family, const Config& config);
+
+// Returns the config with numbers in place of 0 in the options that have a default of this kind, such as
+// model.width.
+Config complete_model_sizes(Config config);
+
+}  // namespace tapeformer

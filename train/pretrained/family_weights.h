@@ -1,0 +1,46 @@
+// The tensors of a family as the parameters of a model, in both directions.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "models/layers/module.h"
+#include "train/pretrained/model_family.h"
+#include "train/pretrained/weight_source.h"
+
+namespace tapeformer {
+
+enum class PretrainedFormat { huggingface, gguf };
+
+// The sizes that the order of rows depends on.
+struct FamilySizes {
+  int64_t layers = 0, heads = 0, head_dim = 0, width = 0;
+};
+
+// Copies the tensors of a file into the parameters of a model. Throws CheckpointError if a tensor is missing,
+// has another shape, or belongs to no parameter. If the model has tied embeddings, the file may also contain
+// the predictor, which must then be equal to the embedding.
+void load_family_weights(const ModelFamily& family, PretrainedFormat format, const FamilySizes& sizes,
+                         const WeightSource& source, const NamedTensors& parameters);
+
+// A tensor of a file that is to be written. read() computes its values, float32 on the CPU.
+struct FamilyTensor {
+  std::string name;
+  Shape shape;  // (out, in) of a matrix, unless the form of the tensor is transposed
+  std::function<Tensor()> read;
+};
+
+// Returns the tensors of a file with the parameters of a model, in the order of the rules. Throws ConfigError
+// if the format of the family has no tensor for a parameter, or if two parameters that are one tensor in the
+// file differ.
+std::vector<FamilyTensor> list_family_tensors(const ModelFamily& family, PretrainedFormat format,
+                                              const FamilySizes& sizes, const NamedTensors& parameters);
+
+// Returns the name of the tensor with the predictor.
+std::string find_predictor_name(const ModelFamily& family, PretrainedFormat format);
+
+}  // namespace tapeformer
