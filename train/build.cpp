@@ -45,7 +45,7 @@ SplitPath find_split_path(const DataConfig& data, const std::string& split) {
 }
 
 // Returns f(). If f() throws a DataError whose message begins with the path of the split, throws a DataError
-// or an EncodingError whose message begins with the config key.
+// whose message begins with the config key.
 template <class F>
 auto call_with_path_key(const DataConfig& data, const std::string& split, F&& f) {
   const SplitPath files = find_split_path(data, split);
@@ -53,10 +53,7 @@ auto call_with_path_key(const DataConfig& data, const std::string& split, F&& f)
     return std::forward<F>(f)();
   } catch (const DataError& error) {
     if (files.path.empty() || !std::string_view(error.what()).starts_with(files.path)) throw;
-    const std::string text = files.key + ": " + error.what();
-    if (const auto* const encoding = dynamic_cast<const EncodingError*>(&error))
-      throw EncodingError(encoding->offset, text);
-    throw DataError(text);
+    throw DataError(files.key + ": " + error.what());
   }
 }
 
@@ -77,7 +74,7 @@ UnknownCharacters parse_unknown_characters(const std::string& name) {
 }
 
 std::string describe_encoding_error(const EncodingError& error) {
-  const bool is_unknown = dynamic_cast<const UnknownCharacterError*>(&error) != nullptr;
+  const bool is_unknown = error.problem == EncodingProblem::unknown_character;
   return error.what() + std::string(is_unknown ? ", or set data.unknown_characters = \"token\"" : "");
 }
 
@@ -117,8 +114,9 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
   auto dataset = call_with_path_key(config.data, split, [&] {
     try {
       return kind.make(options, request);
-    } catch (const UnknownCharacterError& error) {
-      throw DataError(describe_encoding_error(error));
+    } catch (const EncodingError& error) {
+      const bool lacks_character = error.problem != EncodingProblem::not_encodable;
+      throw DataError(describe_encoding_error(error) + (lacks_character ? use.token_advice : ""));
     }
   });
   if (kind.make_tokenizer) return dataset;  // its information depends on the options only

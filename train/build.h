@@ -65,6 +65,7 @@ struct SplitOptions {
   std::string data_dir = {};
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // for texts; if null, a new tokenizer is made
   bool use_random_windows = false;                       // texts only; see TextOptions::use_random_windows
+  std::string token_advice = {};  // added to errors of characters that the tokenizer lacks
 };
 
 // Returns the split "train", "valid" or "test" of the data set in the config. A training split has at most

@@ -122,10 +122,10 @@ void TextScore::add(const TextScore& other) {
 }
 
 double TextScore::bits_per_byte() const {
-  return byte_count > 0 ? nats / std::numbers::ln2 / static_cast<double>(byte_count) : 0;
+  return byte_count > 0 ? nats / std::numbers::ln2 / static_cast<double>(byte_count) : NAN;
 }
 double TextScore::bits_per_character() const {
-  return character_count > 0 ? nats / std::numbers::ln2 / static_cast<double>(character_count) : 0;
+  return character_count > 0 ? nats / std::numbers::ln2 / static_cast<double>(character_count) : NAN;
 }
 double TextScore::perplexity() const {
   return token_count > 0 ? std::exp(nats / static_cast<double>(token_count)) : 1;

@@ -24,9 +24,9 @@ struct TextScore {
   // Adds a predicted token to the counts.
   void add_token(const Tokenizer& tokenizer, int64_t token);
   void add(const TextScore& other);
-  double bits_per_byte() const;
-  double bits_per_character() const;
-  double perplexity() const;  // exp of the mean nats per token
+  double bits_per_byte() const;       // NaN if there are no bytes
+  double bits_per_character() const;  // NaN if there are no characters
+  double perplexity() const;          // exp of the mean nats per token
 };
 
 struct Evaluation {

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "core/base/errors.h"
-#include "core/system/printable.h"
 #include "core/system/utf8.h"
 
 namespace tapeformer {
@@ -127,18 +126,16 @@ std::string convert_to_utf8(std::string_view text, const TextEncoding& encoding,
     const size_t offset = text.size() - reader.bytes_left();
     const auto character = reader.read();
     if (!character)
-      throw DataError(concat_text(location, ": is ", encoding.name(), ", but the character at byte ", offset,
-                                  " is invalid or incomplete"));
+      throw DataError(concat_text(location, ": is ", encoding.name(), ", but the character at byte ",
+                                  offset + 1, " is invalid or incomplete"));
     append_utf8_character(*character, result);
   }
   return result;
 }
 
-std::string describe_encoding_problem(const TextEncoding& encoding, const std::string& path) {
-  const std::string file = quote_shell_word(path), iconv = "iconv -f " + encoding.name() + " -t UTF-8";
-  return concat_text("is ", encoding.name(), ", expected UTF-8; convert it: ",
-                     path.ends_with(".gz") ? "zcat " + file + " | " + iconv : iconv + " " + file,
-                     " > converted.txt");
+std::string describe_encoding_problem(const TextEncoding& encoding) {
+  return "is " + encoding.name() + ", expected UTF-8; convert it with iconv -f " + encoding.name() +
+         " -t UTF-8";
 }
 
 }  // namespace tapeformer

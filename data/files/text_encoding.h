@@ -28,8 +28,7 @@ TextEncoding detect_text_encoding(std::string_view start);
 // if the text is invalid.
 std::string convert_to_utf8(std::string_view text, const TextEncoding& encoding, const std::string& location);
 
-// Returns a text of the form "is UTF-16, expected UTF-8; convert it: iconv … FILE …", without the name of the
-// file at the start.
-std::string describe_encoding_problem(const TextEncoding& encoding, const std::string& path);
+// Returns a text of the form "is UTF-16, expected UTF-8; convert it with iconv -f UTF-16 -t UTF-8".
+std::string describe_encoding_problem(const TextEncoding& encoding);
 
 }  // namespace tapeformer

@@ -72,7 +72,8 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   std::vector<int32_t> encode(std::string_view text) const override {
     if (const size_t bad = find_invalid_utf8(text); bad != std::string_view::npos)
-      throw EncodingError(bad, "is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
+      throw EncodingError(EncodingProblem::not_encodable, bad,
+                          "is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
     std::vector<int32_t> all;
     // Encodes line by line, because the encoding time can grow faster than linearly with the length of a
     // text.
@@ -105,7 +106,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     const std::string_view part = text.substr(at, end - at);
     std::vector<int> tokens;
     const auto status = processor_.Encode({part.data(), part.size()}, &tokens);
-    if (!status.ok()) throw EncodingError(at, "SentencePiece cannot encode it" + describe_status(status));
+    if (!status.ok())
+      throw EncodingError(EncodingProblem::not_encodable, at,
+                          "SentencePiece cannot encode it" + describe_status(status));
     if (unknown_ == UnknownCharacters::refuse &&
         std::find(tokens.begin(), tokens.end(), processor_.unk_id()) != tokens.end())
       refuse_unknown_character(part, at);
@@ -121,8 +124,8 @@ class SentencePieceTokenizer final : public Tokenizer {
         break;
       }
     const std::string_view rest = part.substr(std::min(offset, part.size() - 1));
-    throw UnknownCharacterError(
-        at + offset,
+    throw EncodingError(
+        EncodingProblem::unknown_character, at + offset,
         "the character " + describe_character(rest.substr(0, decode_first_utf8_character(rest).bytes)) +
             " is not in the vocabulary of the SentencePiece model; train the model with the option "
             "byte_fallback of spm_train");

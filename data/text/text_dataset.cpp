@@ -148,9 +148,6 @@ template <class T>
 std::unique_ptr<const TokenSequence> make_stored_tokens(const TextRange& range, const Tokenizer& tokenizer) {
   const std::vector<int64_t> ends = part_ends(range, tokenizer);
   const auto count = static_cast<int64_t>(ends.size());
-  const auto locate = [&](const EncodingError& error, int64_t at) {
-    return range.text->location(at + static_cast<int64_t>(error.offset)) + ": " + error.what();
-  };
   std::vector<T> tokens;
   std::vector<std::vector<int32_t>> parts;
   for (int64_t begin = 0; begin < count; begin += static_cast<int64_t>(parts.size())) {
@@ -161,10 +158,10 @@ std::unique_ptr<const TokenSequence> make_stored_tokens(const TextRange& range, 
         const int64_t end = ends[static_cast<size_t>(begin + i)];
         try {
           parts[static_cast<size_t>(i)] = tokenizer.encode(range.text->view(at, end - at));
-        } catch (const UnknownCharacterError& error) {
-          throw UnknownCharacterError(error.offset, locate(error, at));
         } catch (const EncodingError& error) {
-          throw EncodingError(error.offset, locate(error, at));
+          throw EncodingError(
+              error.problem, error.offset,
+              range.text->location(at + static_cast<int64_t>(error.offset)) + ": " + error.what());
         }
       }
     });

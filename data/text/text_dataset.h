@@ -78,7 +78,7 @@ class TokenSequence {
 class TextDataset final : public Dataset {
  public:
   // Logs if the tokens have other bytes than the text, because the tokenizer normalises the text or replaces
-  // unknown characters. Throws UnknownCharacterError with the position of a character that is not in the
+  // unknown characters. Throws EncodingError with the position of a character that is not in the
   // vocabulary, DataError if the split is shorter than a window, and ConfigError for invalid shares or an
   // invalid `eval_context`.
   TextDataset(const TextOptions& options, const std::string& name, const std::string& split,

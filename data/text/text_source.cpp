@@ -174,7 +174,7 @@ TextSource::~TextSource() = default;
 std::string TextSource::describe_encoding_problem() const {
   for (const auto& part : parts_)
     if (!part->encoding().is_utf8())
-      return part->name() + ": " + tapeformer::describe_encoding_problem(part->encoding(), part->name());
+      return part->name() + ": " + tapeformer::describe_encoding_problem(part->encoding());
   return "";
 }
 
@@ -210,7 +210,7 @@ std::string TextSource::location(int64_t offset) const {
   const Part& part = find_part(offset);
   const int64_t at = offset - part.first();
   const int64_t line = 1 + std::count(part.data(), part.data() + at, '\n');
-  return concat_text(part.name(), ":", line, " (byte ", at + part.skipped_bytes(), ")");
+  return concat_text(part.name(), ":", line, " (byte ", at + part.skipped_bytes() + 1, ")");
 }
 
 }  // namespace tapeformer

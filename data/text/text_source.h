@@ -44,8 +44,8 @@ class TextSource {
   std::string_view view(int64_t offset, int64_t count) const;
   // Returns the path of the file that contains the byte at `offset`.
   const std::string& file_name(int64_t offset) const;
-  // Returns the file and position of the byte at `offset`, as "FILE:LINE (byte N)". Lines are counted from 1,
-  // and N is counted from 0 in the file.
+  // Returns the file and position of the byte at `offset`, as "FILE:LINE (byte N)". Lines and bytes of the
+  // file are counted from 1.
   std::string location(int64_t offset) const;
 
  private:

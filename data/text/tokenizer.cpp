@@ -66,11 +66,13 @@ class CharacterTokenizer final : public Tokenizer {
       }
       const Utf8Character next = decode_first_utf8_character(text.substr(at));
       if (next.bytes == 0)
-        throw EncodingError(at, "is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
+        throw EncodingError(EncodingProblem::not_encodable, at,
+                            "is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
       const auto found = others_.find(next.code_point);
       if (found == others_.end())
-        throw EncodingError(at, "the character " + describe_character(text.substr(at, next.bytes)) +
-                                    " is not in the vocabulary of the training text");
+        throw EncodingError(EncodingProblem::missing_character, at,
+                            "the character " + describe_character(text.substr(at, next.bytes)) +
+                                " is not in the vocabulary of the training text");
       tokens.push_back(found->second);
       at += next.bytes;
     }

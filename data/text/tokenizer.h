@@ -14,24 +14,25 @@
 
 namespace tapeformer {
 
+enum class EncodingProblem {
+  not_encodable,      // for example, the text is not UTF-8
+  missing_character,  // a character is not in the vocabulary, which has no token for unknown characters
+  unknown_character,  // the vocabulary has such a token, and UnknownCharacters::refuse excludes it
+};
+
 // Thrown if a tokenizer cannot encode a text. The message describes the problem, and `offset` is the position
 // of the problem in the text.
 class EncodingError : public DataError {
  public:
-  EncodingError(size_t byte_offset, const std::string& problem) : DataError(problem), offset(byte_offset) {}
+  EncodingError(EncodingProblem kind, size_t byte_offset, const std::string& text)
+      : DataError(text), problem(kind), offset(byte_offset) {}
+  EncodingProblem problem;
   size_t offset;  // bytes from the start of the text
-};
-
-// Thrown if a character is not in the vocabulary of a SentencePiece model or a BPE tokenizer, which can have
-// a token for unknown characters.
-class UnknownCharacterError : public EncodingError {
- public:
-  using EncodingError::EncodingError;
 };
 
 // Encoding of characters that are not in the vocabulary of a SentencePiece model or a BPE tokenizer.
 enum class UnknownCharacters {
-  refuse,  // throw UnknownCharacterError
+  refuse,  // throw EncodingError
   token,   // use the unknown token, which stands for one or more characters
 };
 

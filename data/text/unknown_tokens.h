@@ -21,10 +21,14 @@ int64_t count_unknown(const Tokenizer& tokenizer, const Tokens& tokens) {
   return std::count(tokens.begin(), tokens.end(), tokenizer.unknown_token());
 }
 
-// Logs a warning that `count` tokens of a text, such as "the prompt", are unknown, unless the count is 0.
+// Log a warning with the number of unknown tokens that were read from a text, such as "the prompt", or that a
+// model has written, unless the number is 0.
 inline void warn_of_unknown_characters(int64_t count, const char* text) {
   if (count > 0)
-    log_warning(count, " tokens of ", text, " stand for characters that are not in the vocabulary");
+    log_warning("unknown tokens in ", text, ", for characters that are not in the vocabulary: ", count);
+}
+inline void warn_of_unknown_text(int64_t count, const char* text) {
+  if (count > 0) log_warning("unknown tokens in ", text, ", whose text is U+FFFD: ", count);
 }
 
 }  // namespace tapeformer

@@ -132,7 +132,7 @@ TranslationDataset::EncodedPair TranslationDataset::encode(int64_t pair) const {
     try {
       return tokenizer_->encode(text);
     } catch (const EncodingError& error) {
-      throw EncodingError(error.offset, concat_text(locate(), ": ", error.what()));
+      throw EncodingError(error.problem, error.offset, concat_text(locate(), ": ", error.what()));
     }
   };
   encoded.source = encode_sentence(source, [&] { return pairs_.source_location(pair); });

@@ -194,7 +194,8 @@ class Run {
           " translations");
     const std::vector<ScoredTarget> scores = [&] {
       const ComputeScope compute;
-      return score_targets(task.model(), *task.tokenizer(), sources, targets);
+      return score_targets(task.model(), *task.tokenizer(), sources, targets,
+                           {"the lines", "the translations"});
     }();
     nb::list result;
     for (const ScoredTarget& one : scores) {

@@ -129,8 +129,8 @@ class Model:
         """Scores lines of text independently of each other, or given translations of the lines.
 
         Returns a dict for each line with log_probability in nats, and the number of tokens. The lines of a
-        language model are scored with their ends, and have the keys bytes and bits_per_byte. A sentence that
-        is longer than a translation model takes is cut.
+        language model are scored with their ends, and have the keys bytes and bits_per_byte, which is NaN if there are
+        no bytes. A sentence that is longer than a translation model takes is cut.
         """
         if translations is not None:
             return self._run.score_pairs(_lines(lines), _lines(translations))

@@ -19,7 +19,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors data is l
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // header limit of the reference implementation
 constexpr size_t kAlignment = 8;
-constexpr size_t kMaxNames = 20;  // maximum number of names in one error
+constexpr size_t kMaxNames = 4;  // maximum number of names in each list of an error
 
 // Returns the tensors in descending order of their element sizes, so that each tensor is aligned to its
 // element size. The reference implementation uses the same order.

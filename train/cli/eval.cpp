@@ -52,7 +52,7 @@ std::vector<OptionSpec> make_eval_options() {
            .help = "speech: prefixes of a beam search; translations: its hypotheses; 0: the most probable "
                    "class of each frame, or token",
            .min = 0,
-           .max = 10000,
+           .max = kMaxBeamSize,
            .default_text = "0; translations: 4"},
           {.name = "length-penalty",
            .default_value = 0.6,

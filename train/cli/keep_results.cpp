@@ -30,12 +30,18 @@ int run_until_signal(const std::function<void()>& work) {
 }  // namespace
 
 void run_and_keep_results(const CommonOptions& options, const std::function<void()>& work,
+                          const std::function<int64_t()>& count_results,
                           const std::function<void()>& finish) {
   int signal = 0;
-  if (options.json)
-    signal = run_until_signal(work);
-  else
-    work();
+  try {
+    if (options.json)
+      signal = run_until_signal(work);
+    else
+      work();
+  } catch (...) {
+    if (count_results() > 0) finish();
+    throw;
+  }
   finish();
   if (signal != 0) raise(signal);
 }

@@ -74,7 +74,7 @@ std::optional<CommandLine> parse(const Arguments& arguments) {
              .default_value = int64_t{0},
              .help = "prefixes of a beam search; 0: the most probable class of each frame",
              .min = 0,
-             .max = 10000}},
+             .max = kMaxBeamSize}},
        .details = "Files that cannot be used are reported and skipped, and the exit status is then 3.",
        .uses_config = true},
       arguments);

@@ -114,7 +114,7 @@ std::optional<std::string> read_text(const std::string& path, std::string& probl
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxFileBytes) problem = "is larger than 1 MiB, expected a TOML config file";
   if (const TextEncoding encoding = detect_text_encoding(text); !encoding.is_utf8())
-    problem = describe_encoding_problem(encoding, path);
+    problem = describe_encoding_problem(encoding);
   else if (text.find('\0') != std::string::npos)
     problem = "is not a text file, expected a TOML config file";
   for (size_t begin = 0; problem.empty() && begin < text.size();) {

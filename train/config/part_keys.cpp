@@ -95,7 +95,7 @@ KeyScope make_part_scope(const std::shared_ptr<const PartTable>& shared, const O
     for (const OptionSpec* spec = find_option(kind, option.spec.name); spec && !spec->used_if.option.empty();
          spec = find_option(kind, spec->used_if.option))
       conditions.push_back(
-          {"configs with " + table.table_name + "." + describe_condition(*spec, kind.options),
+          {"configs where " + table.table_name + "." + describe_condition(*spec, kind.options),
            table.table_name + "." + spec->used_if.option, [shared, name = spec->name](const Config& config) {
              return is_condition_met(*shared, name, config);
            }});

@@ -133,7 +133,8 @@ std::shared_ptr<const Dataset> open_training_set(const Config& config, const Tas
   return make_split(config, "train",
                     {.data_dir = environment.data.data_dir,
                      .tokenizer = environment.tokens.tokenizer,
-                     .use_random_windows = config.data.shuffle});
+                     .use_random_windows = config.data.shuffle,
+                     .token_advice = environment.tokens.advice});
 }
 
 std::shared_ptr<const Dataset> open_evaluation_set(Config config, const TaskEnvironment& environment,
@@ -142,7 +143,9 @@ std::shared_ptr<const Dataset> open_evaluation_set(Config config, const TaskEnvi
   if (limit) config.data.eval_limit = *limit;
   if (limit.value_or(0) > 0) config.data.limit = *limit;
   return make_split(config, split.empty() ? choose_evaluation_split(config) : split,
-                    {.data_dir = environment.data.data_dir, .tokenizer = std::move(tokenizer)});
+                    {.data_dir = environment.data.data_dir,
+                     .tokenizer = std::move(tokenizer),
+                     .token_advice = environment.tokens.advice});
 }
 
 int64_t choose_batch_size(const Config& config, const EvaluationOptions& options) {

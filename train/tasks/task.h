@@ -28,6 +28,7 @@ namespace tapeformer {
 struct TrainedTokens {
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // of texts and translations
   std::optional<PhoneTable> phone_table = {};            // of speech
+  std::string advice = {};                               // SplitOptions::token_advice
 };
 
 // What a task needs besides its config. `processes` must outlive the task.

@@ -71,7 +71,7 @@ void check_bpe_model(const BpeModel& model, const std::string& source);
 std::string quote_bpe_text(std::string_view text, size_t max_bytes = 80);
 
 // Returns the tokenizer "bpe". If a byte is not in the vocabulary and `unknown` is UnknownCharacters::refuse,
-// encode() throws UnknownCharacterError. Throws the errors of check_bpe_model().
+// encode() throws EncodingError. Throws the errors of check_bpe_model().
 std::shared_ptr<const Tokenizer> make_bpe_tokenizer(BpeModel model, const std::string& source,
                                                     UnknownCharacters unknown = UnknownCharacters::refuse);
 

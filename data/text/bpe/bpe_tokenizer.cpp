@@ -150,7 +150,8 @@ std::unique_ptr<BpePieceCache> BpeTokenizer::take_cache() const {
 
 std::vector<int32_t> BpeTokenizer::encode(std::string_view text) const {
   if (const size_t bad = find_invalid_utf8(text); bad != std::string_view::npos)
-    throw EncodingError(bad, "is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
+    throw EncodingError(EncodingProblem::not_encodable, bad,
+                        "is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
   Work work;
   work.cache = take_cache();
   work.tokens.reserve(text.size() / 3);
@@ -218,8 +219,9 @@ void BpeTokenizer::refuse(std::string_view text, size_t at, const Work& work) co
   const std::string problem = "the character " +
                               describe_character(rest.substr(0, decode_first_utf8_character(rest).bytes)) +
                               " has a byte that is not in the vocabulary of the BPE tokenizer; remove it";
-  if (model_.unknown_token < 0) throw EncodingError(offset, problem);
-  throw UnknownCharacterError(offset, problem);
+  throw EncodingError(
+      model_.unknown_token < 0 ? EncodingProblem::missing_character : EncodingProblem::unknown_character,
+      offset, problem);
 }
 
 }  // namespace

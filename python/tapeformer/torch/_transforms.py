@@ -16,18 +16,29 @@ def make_functions(operator, name):
 
     The second function has the form with setup_context(), which transforms need. It costs more.
     """
-    count, result_count, input_count = operator.tensor_count, operator.result_count, operator.input_count
 
     class Base(torch.autograd.Function):
         @staticmethod
         def jvp(ctx, *_):
             raise RuntimeError(f"{name}: forward-mode derivatives are not supported")
 
-    def with_rest(results, constants):
-        """Returns the gradients of all arguments of the forward pass."""
-        return (*results, *[None] * (count - input_count + len(constants)))
+    apply_gradients = _make_gradients(operator, name, Base)
+    functions = _make_eager(operator, Base, apply_gradients), _make_transformable(operator, Base, apply_gradients)
+    for function in functions:
+        function.__name__ = function.__qualname__ = name
+    return functions
 
-    class Gradients(Base):  # torch's once_differentiable is silent in torch.autograd.grad
+
+def _with_rest(operator, results, constants):
+    """Returns the gradients of all arguments of the forward pass."""
+    return (*results, *[None] * (operator.tensor_count - operator.input_count + len(constants)))
+
+
+def _make_gradients(operator, name, base):
+    """Returns a function that computes the gradients as a graph, whose derivatives raise."""
+    count, result_count = operator.tensor_count, operator.result_count
+
+    class Gradients(base):  # torch's once_differentiable is silent in torch.autograd.grad
         @staticmethod
         def forward(constants, *arguments):
             gradients, saved = arguments[:result_count], arguments[result_count:]
@@ -50,12 +61,17 @@ def make_functions(operator, name):
             return map_batch(apply, info.batch_size, in_dims[1:], arguments)
 
     def apply_gradients(constants, gradients, saved):
-        """Returns the gradients as a graph, whose derivatives raise."""
         found = iter(Gradients.apply(constants, *gradients, *saved))
-        inputs = [None if x is None else next(found) for x in saved[:input_count]]
-        return with_rest(inputs, constants)
+        inputs = [None if x is None else next(found) for x in saved[: operator.input_count]]
+        return _with_rest(operator, inputs, constants)
 
-    class Eager(Base):
+    return apply_gradients
+
+
+def _make_eager(operator, base, apply_gradients):
+    count, result_count = operator.tensor_count, operator.result_count
+
+    class Eager(base):
         @staticmethod
         def forward(ctx, *arguments):
             outputs = operator.forward(*arguments)
@@ -69,9 +85,15 @@ def make_functions(operator, name):
                 return apply_gradients(ctx.constants, gradients, ctx.saved_tensors)
             saved = ctx.saved_tensors
             results = operator.backward(resolve_negative(gradients), saved[:count], saved[count:], ctx.constants)
-            return with_rest(results, ctx.constants)
+            return _with_rest(operator, results, ctx.constants)
 
-    class Transformable(Base):
+    return Eager
+
+
+def _make_transformable(operator, base, apply_gradients):
+    count, result_count = operator.tensor_count, operator.result_count
+
+    class Transformable(base):
         @staticmethod
         def forward(*arguments):
             return tuple(operator.compute(*arguments))
@@ -93,9 +115,7 @@ def make_functions(operator, name):
 
             return map_batch(apply, info.batch_size, in_dims[:count], arguments[:count])
 
-    for function in (Eager, Transformable):
-        function.__name__ = function.__qualname__ = name
-    return Eager, Transformable
+    return Transformable
 
 
 def map_batch(function, size, in_dims, tensors):

@@ -54,7 +54,7 @@ TEST_CASE("xz, bzip2 and zstd files are unpacked under any name") {
     CHECK(compute_unpacked_digest(file).bytes == 12);
     const TextSource text({file});
     CHECK(text.view(0, 100) == "hello\nworld\n");
-    CHECK(text.location(7) == file.string() + ":2 (byte 7)");
+    CHECK(text.location(7) == file.string() + ":2 (byte 8)");
     CHECK(contains(message_of<DataError>([&] { read_unpacked(file, 11); }), "expected at most 11"));
     write_file(file, sample.packed_empty);
     CHECK(message_of<DataError>([&] {

@@ -66,10 +66,10 @@ TEST_CASE("an invalid text in UTF-16 is an error with the position of the charac
     return message_of<DataError>([&] { convert_to_utf8(text, detect_text_encoding(text), "list"); });
   };
   CHECK(contains(error(encoded(std::u16string{u'a', char16_t{0xD800}, u'b'})),
-                 "list: is UTF-16, but the character at byte 4 is invalid or incomplete"));
-  CHECK(contains(error(encoded(std::u16string{u'a', char16_t{0xDC00}})), "the character at byte 4"));
-  CHECK(contains(error(encoded(std::u16string(u"ab")) + "\n"), "the character at byte 6"));
-  CHECK(contains(error(encoded(std::u32string{U'a', char32_t{0x110000}})), "the character at byte 8"));
+                 "list: is UTF-16, but the character at byte 5 is invalid or incomplete"));
+  CHECK(contains(error(encoded(std::u16string{u'a', char16_t{0xDC00}})), "the character at byte 5"));
+  CHECK(contains(error(encoded(std::u16string(u"ab")) + "\n"), "the character at byte 7"));
+  CHECK(contains(error(encoded(std::u32string{U'a', char32_t{0x110000}})), "the character at byte 9"));
 }
 
 TEST_CASE("lists in UTF-16 and UTF-32 are read like lists in UTF-8") {

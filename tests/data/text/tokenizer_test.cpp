@@ -10,6 +10,7 @@
 #include "data/files/base64.h"
 #include "data/text/unknown_tokens.h"
 #include "tests/data/support.h"
+#include "tests/data/text/encoding_error.h"
 #include "tests/data/text/piece_model.h"
 
 using namespace tapeformer;
@@ -77,18 +78,15 @@ TEST_CASE("characters are numbered in the order of their codes and restored from
 TEST_CASE("texts and prompts that a tokenizer cannot encode are errors with a position") {
   const TempDir dir;
   CHECK(contains(message_of<DataError>([&] { characters_of(dir, "good\xFF"); }),
-                 "characters.txt:1 (byte 4) is not valid UTF-8; the tokenizer \"bytes\" takes any bytes"));
+                 "characters.txt:1 (byte 5) is not valid UTF-8; the tokenizer \"bytes\" takes any bytes"));
   CHECK(contains(message_of<DataError>([&] { characters_of(dir, "a\ncut \xE2\x82"); }),
-                 "characters.txt:2 (byte 6)"));
+                 "characters.txt:2 (byte 7)"));
   const auto tokenizer = characters_of(dir, "abc");
-  size_t offset = 0;
-  try {
-    tokenizer->encode("ab€");
-  } catch (const EncodingError& error) {
-    offset = error.offset;
-    CHECK(contains(error.what(), "the character \"€\" (U+20AC) is not in the vocabulary"));
-  }
-  CHECK(offset == 2);
+  const EncodingError error = encoding_error_of(*tokenizer, "ab€");
+  CHECK(contains(error.what(), "the character \"€\" (U+20AC) is not in the vocabulary"));
+  CHECK(error.problem == EncodingProblem::missing_character);
+  CHECK(error.offset == 2);
+  CHECK(encoding_error_of(*tokenizer, "ab\xFF").problem == EncodingProblem::not_encodable);
   CHECK(contains(message_of<EncodingError>([&] { tokenizer->encode("a\n"); }),
                  "the character \"\\u000a\" (U+000A)"));
   for (const std::string& damaged :
@@ -164,15 +162,11 @@ TEST_CASE(
         make_piece_model({.pieces = {"\u2581", "a", "b", "\n"}, .add_dummy_prefix = add_dummy_prefix});
     const auto tokenizer = make_sentencepiece_tokenizer(model, "m");
     const std::string text = "ab a\nbé\u200Bb\u200B a\n";
-    size_t offset = 0;
-    try {
-      tokenizer->encode(text);
-    } catch (const UnknownCharacterError& error) {
-      offset = error.offset;
-      CHECK(contains(error.what(),
-                     "the character \"é\" (U+00E9) is not in the vocabulary of the SentencePiece model"));
-    }
-    CHECK(offset == 6);
+    const EncodingError error = encoding_error_of(*tokenizer, text);
+    CHECK(error.problem == EncodingProblem::unknown_character);
+    CHECK(contains(error.what(),
+                   "the character \"é\" (U+00E9) is not in the vocabulary of the SentencePiece model"));
+    CHECK(error.offset == 6);
     const auto accepting = make_sentencepiece_tokenizer(model, "m", UnknownCharacters::token);
     // A model can predict the unknown token also if texts must not have it.
     for (const auto* one : {&tokenizer, &accepting}) CHECK((*one)->unknown_token() == 0);
@@ -232,7 +226,7 @@ TEST_CASE("damaged SentencePiece models and vocabularies that the text cannot fi
                            "TextOptions::vocabulary: Vocabulary size too high (5000)"));
   CHECK(!contains(too_many, ".cc"));
   CHECK(contains(message_of<DataError>([&] { trained(dir, "good\nbad \xFF\n", 300); }),
-                 "train.txt:2 (byte 9) is not valid"));
+                 "train.txt:2 (byte 10) is not valid"));
 }
 
 TEST_CASE("decoded Base64 equals the data, and invalid Base64 is refused") {

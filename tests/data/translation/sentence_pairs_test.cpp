@@ -75,7 +75,7 @@ TEST_CASE("files that are not UTF-8, missing or empty are errors with the file")
                                                                   "a\0\n\0",
                                                                   6));
   CHECK(contains(message_of<DataError>([&] { SentenceFile file(utf16); }),
-                 utf16 + ": is UTF-16, expected UTF-8; convert it: iconv"));
+                 utf16 + ": is UTF-16, expected UTF-8; convert it with iconv"));
   CHECK(contains(message_of<DataError>([&] { SentenceFile file((dir / "none").string()); }), "none"));
   CHECK(
       contains(message_of<DataError>([&] { SentenceFile file(write_text(dir / "empty", "")); }), "no text"));

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "tests/support/temp_dir.h"
 #include "tests/train/cli/tiny_run.h"
 #include "tests/train/quiet_training.h"
@@ -68,7 +70,9 @@ TEST_CASE("errors about model.init name missing and unexpected parameters and mi
   std::string text = init_error_of((dir / "run").string(), other);
   CHECK(text.find("model.init: ") == 0);
   CHECK(text.find("missing") != std::string::npos);
-  CHECK(text.find("layers.1.linear1.weight") != std::string::npos);
+  CHECK(text.find("layers.1.") != std::string::npos);
+  CHECK(std::count(text.begin(), text.end(), ',') < 8);
+  CHECK(text.find(" more") != std::string::npos);
 
   write_run(dir / "deep", other);
   other = config;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/system/log.h"
+#include "tests/data/text/piece_model.h"
 #include "tests/train/cli/text_run.h"
 #include "tests/train/cli/translation_run.h"
 #include "tests/train/tasks/speech/tiny_speech.h"
@@ -91,7 +92,7 @@ TEST_CASE(
   const TextFiles run("characters");
   Config config = run.tune_on("a fox ran");
   const std::string error = training_error<DataError>(config, run.dir / "tuned");
-  CHECK_MESSAGE(has_part(error, "data.path: " + (run.dir / "other.txt").string() + ":1 (byte 2)"), error);
+  CHECK_MESSAGE(has_part(error, "data.path: " + (run.dir / "other.txt").string() + ":1 (byte 3)"), error);
   CHECK_MESSAGE(has_part(error, kRemedy), error);
 
   config.model.init_tokens = "new";
@@ -106,6 +107,39 @@ TEST_CASE(
              first = read_checkpoint_contents(run.dir / "run").model_tensors;
   CHECK(tuned.at("layers.0.linear1.weight").to_vector() == first.at("layers.0.linear1.weight").to_vector());
   CHECK(tuned.at("predictor.bias").size(0) == tokens_of(run.dir / "tuned")["vocabulary"]);
+}
+
+TEST_CASE(
+    "the remedy of new tokens is for characters of all splits that the tokens lack, and for no other fault") {
+  const TextFiles run("characters");
+  Config config = run.tune_on("a cat ran");
+  const std::string file = (run.dir / "valid.txt").string();
+  config.data.options.set("valid_path", file);
+  const auto error_with = [&](const std::string& text) {
+    write_file(file, text);
+    return training_error<DataError>(config, run.dir / "tuned");
+  };
+  const std::string lacks = error_with("a fox ran"), damaged = error_with("a \xFF ran");
+  CHECK_MESSAGE(has_part(lacks, "data.valid_path: " + file + ":1 (byte 3): the character \"f\""), lacks);
+  CHECK_MESSAGE(has_part(lacks, kRemedy), lacks);
+  CHECK_MESSAGE(has_part(damaged, "is not valid UTF-8"), damaged);
+  CHECK_MESSAGE(!has_part(damaged, kRemedy), damaged);
+
+  if (no_sentencepiece()) return;
+  std::vector<std::string> pieces{"\u2581", "."};
+  for (const char c : std::string("acdeghinorstw")) pieces.emplace_back(1, c);
+  pieces.emplace_back("\n");
+  write_file(run.dir / "m.model", make_piece_model({.pieces = pieces, .add_dummy_prefix = false}));
+  Config first = run.config;
+  first.data.options.set("tokenizer", "sentencepiece");
+  first.data.options.set("sentencepiece_model", (run.dir / "m.model").string());
+  train(first, run.dir / "pieces");
+  config = run.tune_on("a fox ran");
+  config.model.init = (run.dir / "pieces").string();
+  config.data.options.set("tokenizer", "sentencepiece");
+  const std::string pieces_lack = training_error<DataError>(config, run.dir / "tuned");
+  CHECK_MESSAGE(has_part(pieces_lack, "or set data.unknown_characters = \"token\"; "), pieces_lack);
+  CHECK_MESSAGE(has_part(pieces_lack, kRemedy), pieces_lack);
 }
 
 TEST_CASE("another kind of tokens than that of model.init is an error") {
@@ -186,7 +220,11 @@ TEST_CASE("a run with model.init has the phones of the weights; other phones are
     write_file(dir / "an4/etc/an4.dic", "A A\nB B\nC " + phone + "\n");
     return make_tuning(config, dir / "run");
   };
-  train(rename("B"), dir / "fewer");
+  {
+    const MessageLog log;
+    train(rename("B"), dir / "fewer");
+    CHECK_MESSAGE(has_part(log.text(), "the phones are those of model.init: 3 phones"), log.text());
+  }
   CHECK(tokens_of(dir / "fewer")["phones"] == nlohmann::json({"A", "B", "C"}));
   Config tuning = rename("D");
   const std::string error = training_error<DataError>(tuning, dir / "other");

@@ -145,7 +145,7 @@ TEST_CASE("score answers each line of a pipe, for texts and for translations") {
   CHECK(lines.hear(1));
   lines.write("\xEF\xBB\xBF");  // a byte order mark is a character after the start
   CHECK(lines.finish() == 3);
-  CHECK(contains(lines.err(), "standard input:2, byte 0: the character"));
+  CHECK(contains(lines.err(), "standard input:2, byte 1: the character"));
 
   const TinyTranslator run;
   write_file(run.dir / "targets", std::string("CBA\nF\n"));
@@ -174,7 +174,7 @@ TEST_CASE("score answers each line of a pipe, for texts and for translations") {
   CHECK(late.hear(1));
   late.write("\xCE\xA9\n");
   CHECK(late.finish() == 3);
-  CHECK_MESSAGE(contains(late.err(), "source line 2, byte 0: the character"), late.err());
+  CHECK_MESSAGE(contains(late.err(), "standard input:2, byte 1: the character"), late.err());
 }
 
 TEST_CASE("a signal keeps the answers, which --json prints before the command ends") {
@@ -198,6 +198,29 @@ TEST_CASE("a signal keeps the answers, which --json prints before the command en
       CHECK(contains(json.err(), std::string("error: interrupted by SIG") + sigabbrev_np(signal)));
       CHECK(parse_json_output({0, json.out(), json.err()})["lines"] >= 2);
     }
+  }
+}
+
+TEST_CASE("--json prints the lines that were answered before an error") {
+  const TinyTranslator run;
+  const TextRun text;
+  write_file(run.dir / "targets", std::string("CBA\nF\nA\n"));
+  const std::string targets = (run.dir / "targets").string();
+  for (const Words& words :
+       {Words{"translate", run.path(), "-", "--json"}, Words{"score", run.path(), "-", targets, "--json"},
+        Words{"score", text.path(), "-", "--json"}}) {
+    CAPTURE(words.front());
+    const std::string line = words[1] == text.path() ? "so\n" : "abc\n";
+    Conversation talk(words);
+    talk.write_and_wait(line);
+    talk.write("\xFF\n");
+    CHECK(talk.finish() == 3);
+    CHECK(contains(talk.err(), "standard input:2"));
+    CHECK(parse_json_output({0, talk.out(), ""})["lines"] == 1);
+    Conversation none(words);
+    none.write("\xFF\n");
+    CHECK(none.finish() == 3);
+    CHECK(none.out().empty());
   }
 }
 
@@ -237,9 +260,9 @@ TEST_CASE("texts in UTF-16 and UTF-32 without a mark are refused on standard inp
           const ProgramResult refused = run_program(words, "", path);
           CHECK(refused.code == 3);
           CHECK(refused.out.empty());
-          CHECK_MESSAGE(
-              contains(refused.err, ": is " + name + ", expected UTF-8; convert it: iconv -f " + name),
-              refused.err);
+          CHECK_MESSAGE(contains(refused.err, ": is " + name + ", expected UTF-8; convert it with iconv -f " +
+                                                  name + " -t UTF-8\n"),
+                        refused.err);
         }
       const ProgramResult file = run_program({"score", bytes.path(), path}),
                           stream = run_program({"score", bytes.path(), "-"}, "", path);

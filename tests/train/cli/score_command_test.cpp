@@ -86,7 +86,7 @@ TEST_CASE("unknown characters are refused with their position and the key that a
   run.config.data.options.set("sentencepiece_model", (run.dir / "m.model").string());
   CHECK(message_of<DataError>([&] { train(run.config, run.dir / "pieces"); }) ==
         "data.path: " + run.text_path().string() +
-            ":3 (byte 30): the character \"w\" (U+0077) is not in the vocabulary of the SentencePiece model; "
+            ":3 (byte 31): the character \"w\" (U+0077) is not in the vocabulary of the SentencePiece model; "
             "train "
             "the model with the option byte_fallback of spm_train, or set data.unknown_characters = "
             "\"token\"");
@@ -111,9 +111,10 @@ TEST_CASE("unknown characters are refused with their position and the key that a
   const ProgramResult refused =
       run_program({"score", path, lines, "--set", "data.unknown_characters=refuse"});
   CHECK(refused.code == 3);
-  CHECK(contains(refused.err, "lines:1, byte 6: the character \"w\" (U+0077)"));
+  CHECK(contains(refused.err, "lines:1, byte 7: the character \"w\" (U+0077)"));
   CHECK(contains(refused.err, "or set data.unknown_characters = \"token\""));
-  CHECK(contains(run_program({"score", path, lines}).err, "1 of 18 tokens stand for characters"));
+  CHECK(contains(run_program({"score", path, lines}).err,
+                 "unknown tokens in the lines, for characters that are not in the vocabulary: 1\n"));
   // The model draws mainly from equal probabilities, and an unknown token is printed as U+FFFD, also if
   // prompts must not have it.
   for (const std::string unknown : {"token", "refuse"}) {
@@ -124,14 +125,35 @@ TEST_CASE("unknown characters are refused with their position and the key that a
     int64_t count = 0;
     for (size_t at = 0; (at = text.out.find("\uFFFD", at)) != std::string::npos; ++at) ++count;
     CHECK(count > 0);
-    CHECK(contains(text.err, std::to_string(count) + " drawn tokens are unknown: their text is U+FFFD"));
+    CHECK(contains(text.err,
+                   "unknown tokens in the generated text, whose text is U+FFFD: " + std::to_string(count)));
     Words json = words;
     json.emplace_back("--json");
     const auto drawn = parse_json_output(run_program(json));
     CHECK(drawn["unknown_tokens"] == count);
     CHECK(drawn.contains("unknown_prompt_tokens") == (unknown == "token"));
-    CHECK(contains(text.err, "1 tokens of the prompt stand for") == (unknown == "token"));
+    CHECK(contains(text.err, "unknown tokens in the prompt, for characters") == (unknown == "token"));
   }
+}
+
+TEST_CASE("lines without bytes have no bits per byte") {
+  if (no_sentencepiece()) return;
+  TextRun run("linear", "bytes");
+  std::vector<std::string> pieces = character_pieces();
+  std::erase(pieces, "\n");
+  write_file(run.dir / "m.model", make_piece_model({.pieces = pieces, .add_dummy_prefix = false}));
+  run.config.data.options.set("tokenizer", "sentencepiece");
+  run.config.data.options.set("sentencepiece_model", (run.dir / "m.model").string());
+  run.config.data.options.set("unknown_characters", "token");
+  train(run.config, run.dir / "pieces");
+  const std::string path = (run.dir / "pieces").string(), lines = (run.dir / "lines").string();
+  write_file(lines, std::string("so\n\n"));
+  const auto scores = parse_json_output(run_program({"score", path, lines, "--json"}))["scores"];
+  CHECK(scores[0]["bits_per_byte"] > 0);
+  CHECK(scores[1]["bits"] > 0);
+  CHECK(scores[1]["bytes"] == 0);
+  CHECK(scores[1]["bits_per_byte"].is_null());
+  CHECK(run_program({"score", path, lines}).out.ends_with("\tnan\t\n"));
 }
 
 TEST_CASE("errors of score contain the number of an unreadable line") {
@@ -139,7 +161,7 @@ TEST_CASE("errors of score contain the number of an unreadable line") {
   write_file(run.dir / "lines", std::string("the cat\na DOG\n"));
   ProgramResult result = run.call({"score", (run.dir / "lines").string()});
   CHECK(result.code == 3);
-  CHECK(contains(result.err, "lines:2, byte 2: the character \"D\" (U+0044) is not in the vocabulary"));
+  CHECK(contains(result.err, "lines:2, byte 3: the character \"D\" (U+0044) is not in the vocabulary"));
   write_file(run.dir / "long", "the\n" + std::string((1 << 24) + 1, 'a'));
   result = run.call({"score", (run.dir / "long").string()});
   CHECK(result.code == 3);
@@ -170,12 +192,13 @@ TEST_CASE("a byte order mark is not a part of a prompt or a scored text, and UTF
   for (const bool piped : {false, true}) {
     const ProgramResult refused = score(wide, piped);
     CHECK(refused.code == 3);
-    CHECK_MESSAGE(contains(refused.err, "is UTF-16, expected UTF-8; convert it: iconv -f UTF-16 -t UTF-8 "),
-                  refused.err);
+    CHECK_MESSAGE(
+        contains(refused.err, "is UTF-16, expected UTF-8; convert it with iconv -f UTF-16 -t UTF-8\n"),
+        refused.err);
   }
   const ProgramResult refused = run.call({"generate"}, prompt);
   CHECK(refused.code == 3);
-  CHECK(contains(refused.err, "iconv -f UTF-16 -t UTF-8 " + file.string()));
+  CHECK(contains(refused.err, file.string() + ": is UTF-16, expected UTF-8; convert it with iconv"));
 }
 
 TEST_CASE("training refuses a text in UTF-16, and a model of bytes warns about it") {
@@ -189,7 +212,10 @@ TEST_CASE("training refuses a text in UTF-16, and a model of bytes warns about i
   };
   const ProgramResult refused = train_with("characters"), taken = train_with("bytes");
   CHECK(refused.code == 3);
-  CHECK_MESSAGE(contains(refused.err, "iconv -f UTF-16LE -t UTF-8 " + run.text_path().string()), refused.err);
+  CHECK_MESSAGE(
+      contains(refused.err, run.text_path().string() +
+                                ": is UTF-16LE, expected UTF-8; convert it with iconv -f UTF-16LE -t UTF-8"),
+      refused.err);
   CHECK(taken.code == 0);
   CHECK_MESSAGE(contains(taken.err, "warning: " + run.text_path().string() + ": is UTF-16LE"), taken.err);
 }

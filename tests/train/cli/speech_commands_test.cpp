@@ -71,6 +71,9 @@ TEST_CASE("eval of speech prints the line of Kaldi and writes files for sclite, 
           doctest::Approx(figures["nats_per_utterance"].get<double>()).epsilon(1e-4));
   }
   CHECK(parse_json_output(run_program({"eval", run, "--json", "--beam", "4"}))["beam"] == 4);
+  const ProgramResult wide = run_program({"eval", run, "--beam", "1001"});
+  CHECK(wide.code == 2);
+  CHECK_MESSAGE(contains(wide.err, "--beam: expected an integer from 0 to 1000, got 1001"), wide.err);
   CHECK(parse_json_output(run_program({"eval", run, "--json", "--limit", "4"}))["examples"] == 4);
 
   for (const std::string list : {"an4_test.transcription", "an4.dic"}) {
@@ -273,7 +276,7 @@ TEST_CASE("train on speech prints a report, and refuses contradicting settings")
   const auto no_path = run_program({"train", config, "--set", "data.dataset=kaldi", "--set", "data.path="});
   CHECK(no_path.code == 2);
   CHECK(contains(no_path.err, "data.path: data set \"kaldi\" needs the folder of the corpus"));
-  fails("model.causal=true", "belongs to configs with model.encoder = \"transformer\"");
+  fails("model.causal=true", "belongs to configs where model.encoder = \"transformer\"");
   fails("model.encoder=lstn", "lstm");
   fails("data.cmvn=utterence", "utterance");
   fails("data.max_frame=3", "max_frames");

@@ -108,6 +108,19 @@ TEST_CASE("prompts come from the command line, a file or standard input") {
   CHECK(run.call({"generate", "--prompt-file", "-"}, {}, file).out == expected);
   CHECK(run.call({"generate", "-"}, {}, file).out == expected);
   CHECK(generated(run, {}).starts_with("\n"));
+  REQUIRE(run_words({"gzip", file}).code == 0);
+  CHECK(generated(run, {"--prompt-file", file + ".gz"}) == expected);
+}
+
+TEST_CASE("a prompt has at most 16 MiB") {
+  const TextRun run;
+  write_file(run.dir / "prompt", std::string((1 << 24) + 1, 'a'));
+  const std::string file = (run.dir / "prompt").string();
+  for (const ProgramResult& result :
+       {run.call({"generate", "-"}, {}, file), run.call({"generate", "--prompt-file", file})}) {
+    CHECK(result.code == 3);
+    CHECK_MESSAGE(contains(result.err, "16777216"), result.err);
+  }
 }
 
 TEST_CASE("prompts that the model cannot continue are usage errors") {
@@ -120,8 +133,8 @@ TEST_CASE("prompts that the model cannot continue are usage errors") {
   };
   CHECK(contains(
       error({"--prompt", "the Cat"}),
-      "the prompt, byte 4: the character \"C\" (U+0043) is not in the vocabulary of the training text"));
-  CHECK(contains(error({"--prompt", "the \xFF"}), "the prompt, byte 4: is not valid UTF-8"));
+      "the prompt, byte 5: the character \"C\" (U+0043) is not in the vocabulary of the training text"));
+  CHECK(contains(error({"--prompt", "the \xFF"}), "the prompt, byte 5: is not valid UTF-8"));
   CHECK(contains(error({"--prompt", ""}), "--prompt: the value is empty"));
   CHECK(contains(error({"--prompt", std::string(41, 'a')}),
                  "the prompt has 41 tokens, expected at most 40: the model has sinusoidal positions"));

@@ -2,10 +2,14 @@
 #include <cmath>
 #include <sstream>
 
+#include "core/base/interruption.h"
 #include "tests/data/text/piece_model.h"
 #include "tests/train/cli/text_run.h"
 #include "tests/train/cli/translation_run.h"
 #include "train/metrics.h"
+#include "train/tasks/registry/load_task.h"
+#include "train/tasks/translation/task.h"
+#include "train/tasks/translation/translator.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -135,8 +139,8 @@ TEST_CASE(
   CAPTURE(result.err);
   REQUIRE(result.code == 0);
   CHECK(
-      result.err.find("2 pairs have a sentence of more than 32 tokens, twice data.max_length, and its end is "
-                      "not scored; the first is line 2") != std::string::npos);
+      result.err.find("pairs with a sentence of more than 32 tokens, twice data.max_length, whose end is not "
+                      "scored: 2, the first is line 2") != std::string::npos);
   const auto scores = parse_json_output(result)["scores"];
   CHECK(scores[0]["tokens"] == 4);
   CHECK(scores[1]["tokens"] == 2);
@@ -151,12 +155,34 @@ TEST_CASE("a translation does not end: long lines, unknown characters and the ma
   const ProgramResult result = run.call({"translate", path, "--max-length", "5"});
   CHECK(result.code == 0);
   CHECK(split_lines(result.out).size() == 3);
-  CHECK(result.err.find("1 lines have more than 32 tokens, twice data.max_length, and their ends are not "
-                        "translated; the first is line 1") != std::string::npos);
-  CHECK(result.err.find("2 characters are not in the vocabulary") != std::string::npos);
+  CHECK(result.err.find("lines with more than 32 tokens, twice data.max_length, whose ends are not "
+                        "translated: 1, the first is line 1") != std::string::npos);
+  CHECK(result.err.find("left out characters, which are not in the vocabulary: 2") != std::string::npos);
   const auto report = parse_json_output(run.call({"translate", path, "--max-length", "5", "--json"}));
   CHECK(report["left_out_characters"] == 2);
   for (const std::string& line : split_lines(result.out)) CHECK(line.size() <= 5);
+}
+
+TEST_CASE("the counts of lines do not contain those of an interrupted translation") {
+  static int checks_left;
+  struct Interruption {};
+  const TinyTranslator run;
+  const LoadedTask loaded = load_task({.path = (run.dir / "run").string()});
+  const auto& task = loaded.as<TranslationTask>();
+  Translator translator(task.model(), task.tokenizer(), {});
+  const Lines lines{"abc", std::string(500, 'a'), "a\xE4\xBA\xBA"};
+  translator.translate(lines);
+  const InterruptionScope scope([] {
+    if (--checks_left < 0) throw Interruption();
+  });
+  for (const int checks : {2, 5}) {  // within the lines, and within the decoding
+    checks_left = checks;
+    CHECK_THROWS_AS(translator.translate(lines), Interruption);
+  }
+  CHECK(translator.counts().lines == 3);
+  CHECK(translator.counts().cut_lines == 1);
+  CHECK(translator.counts().first_cut_line == 2);
+  CHECK(translator.counts().left_out_characters == 1);
 }
 
 TEST_CASE(
@@ -232,8 +258,8 @@ TEST_CASE("unknown tokens of sources and of translations are shown and counted")
   write_file(target, std::string("ABC\nA\u00DF\u00DFB\n"));
   const ProgramResult text = run_program({"translate", run, source, "--greedy", "--max-length", "3"});
   CHECK(text.out == "\uFFFD\uFFFD\uFFFD\n\uFFFD\uFFFD\uFFFD\n");
-  CHECK(contains(text.err, "1 tokens of the lines stand for characters that are not in the vocabulary"));
-  CHECK(contains(text.err, "6 tokens of the translations are unknown: their text is U+FFFD"));
+  CHECK(contains(text.err, "unknown tokens in the lines, for characters that are not in the vocabulary: 1"));
+  CHECK(contains(text.err, "unknown tokens in the translations, whose text is U+FFFD: 6"));
   const auto report =
       parse_json_output(run_program({"translate", run, source, "--greedy", "--max-length", "3", "--json"}));
   CHECK(report["unknown_tokens"] == 6);
@@ -242,10 +268,11 @@ TEST_CASE("unknown tokens of sources and of translations are shown and counted")
   const ProgramResult scored = run_program({"score", run, source, target, "--json"});
   CHECK(parse_json_output(scored)["unknown_tokens"] == 1);
   CHECK(parse_json_output(scored)["unknown_source_tokens"] == 1);
-  CHECK(contains(scored.err, "1 tokens of the translations stand for characters"));
+  CHECK(contains(scored.err,
+                 "unknown tokens in the translations, for characters that are not in the vocabulary: 1"));
   const ProgramResult evaluated = run_program({"eval", run, "--limit", "2", "--json"});
   CHECK_MESSAGE(parse_json_output(evaluated)["unknown_tokens"].get<int>() > 2, evaluated.err);
-  CHECK(contains(evaluated.err, "tokens of the translations are unknown tokens"));
+  CHECK(contains(evaluated.err, "unknown tokens in the translations, whose text is U+FFFD: "));
 }
 
 TEST_CASE("errors of translate and score name the option, the file or the line") {
@@ -275,9 +302,9 @@ TEST_CASE("errors of translate and score name the option, the file or the line")
   const std::string unknown = (run.dir / "unknown").string();
   write_file(unknown, std::string("ab\u03A9\n"));
   CHECK(contains_text(error({"score", path, unknown}, 3),
-                      "target line 1, byte 2: the character \"\u03A9\" (U+03A9)"));
+                      unknown + ":1, byte 3: the character \"\u03A9\" (U+03A9)"));
   CHECK(contains_text(error({"score", unknown, path}, 3),
-                      "source line 1, byte 2: the character \"\u03A9\" (U+03A9)"));
+                      unknown + ":1, byte 3: the character \"\u03A9\" (U+03A9)"));
   CHECK(contains_text(error({"generate"}, 2), "this is a model of translations"));
   CHECK(contains_text(error({"eval", "--context", "3"}, 2), "this is a model of translations"));
 }

@@ -231,7 +231,7 @@ TEST_CASE("help lists every key with its default, range and choices") {
   CHECK(help.find("batch_size = 10\n      sequences per batch, summed over all processes (an integer from 1 "
                   "to 1048576; for batches of a number of sequences)") != std::string::npos);
   CHECK(help.find("betas = [0.9, 0.999]") != std::string::npos);
-  CHECK(help.find("(one of \"post\", \"pre\"; for configs with model.encoder = \"transformer\")") !=
+  CHECK(help.find("(one of \"post\", \"pre\"; for configs where model.encoder = \"transformer\")") !=
         std::string::npos);
   CHECK(help.find("[attention]  # where model.attention = \"lsh\"") != std::string::npos);
   CHECK(help.find("(a list of 2 numbers of at least 0 and below 1; for the optimizers ") !=

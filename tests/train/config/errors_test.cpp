@@ -258,8 +258,8 @@ TEST_CASE("the error about a config in UTF-16 names the encoding and a command t
   for (const bool has_mark : {true, false}) {
     const std::string error = find_config_error(folder.write("wide", test::encoded(wide, false, has_mark)));
     CAPTURE(error);
-    CHECK(error.find(has_mark ? "is UTF-16, expected UTF-8; convert it: iconv -f UTF-16 -t UTF-8 "
-                              : "is UTF-16LE, expected UTF-8; convert it: iconv -f UTF-16LE -t UTF-8 ") !=
+    CHECK(error.find(has_mark ? "is UTF-16, expected UTF-8; convert it with iconv -f UTF-16 -t UTF-8"
+                              : "is UTF-16LE, expected UTF-8; convert it with iconv -f UTF-16LE -t UTF-8") !=
           std::string::npos);
   }
 }
@@ -346,7 +346,7 @@ TEST_CASE("contradictions between keys of reversible layers, chunks or axial pos
   CHECK(error_of(axial + "axial_shape = [28, 0]\naxial_dims = [64, 192]\n")
             .find("model.axial_shape: expected a list of integers from 1") != std::string::npos);
   CHECK(error_of(axial + "axial_shape = [28, 28]\naxial_dims = [64, 192]\nvalue_dim = 8\n") ==
-        "a.toml:7:1: model.value_dim: belongs to configs with model.positions = \"sinusoidal\" or \"grid\", "
+        "a.toml:7:1: model.value_dim: belongs to configs where model.positions = \"sinusoidal\" or \"grid\", "
         "and "
         "model.positions is \"axial\"");
 }
@@ -356,9 +356,21 @@ TEST_CASE("a key whose condition depends on another condition names the first th
   const auto path =
       folder.write("run.toml", "[data]\ndataset = \"text\"\ntokenizer = \"characters\"\nvocabulary = 500\n");
   CHECK(
-      find_config_error(path).ends_with(":4:1: data.vocabulary: belongs to configs with data.tokenizer = "
+      find_config_error(path).ends_with(":4:1: data.vocabulary: belongs to configs where data.tokenizer = "
                                         "\"sentencepiece\", and data.tokenizer is "
                                         "\"characters\""));
+}
+
+TEST_CASE("the condition of a key is a part of the sentence about its configs") {
+  const TempFolder folder;
+  const auto error_of = [&](const std::string& keys) {
+    return find_config_error(folder.write("run.toml", keys));
+  };
+  const std::string pairs = "[data]\ndataset = \"translation\"\nsource = \"a\"\ntarget = \"b\"\n",
+                    valid = "valid_source = \"c\"\nvalid_target = \"d\"\nvalid_pairs = 3\n";
+  CHECK(error_of(pairs + valid)
+            .find("data.valid_pairs: belongs to configs where data.valid_source is empty, and") !=
+        std::string::npos);
 }
 
 TEST_CASE("commands do not check a setting against keys that they do not use, and training does") {

@@ -8,11 +8,11 @@
 
 #include "core/base/errors.h"
 #include "core/stopwatch.h"
-#include "core/system/files.h"
 #include "core/system/log.h"
 #include "core/system/printable.h"
 #include "core/system/terminal.h"
 #include "core/system/utf8.h"
+#include "data/files/gzip.h"
 #include "data/text/unknown_tokens.h"
 #include "train/build.h"
 #include "train/cli/generate/text_commands.h"
@@ -25,7 +25,7 @@ namespace tapeformer {
 namespace {
 
 constexpr int64_t kDefaultLength = 500;
-constexpr size_t kMaxPromptBytes = size_t{1} << 30;
+constexpr int64_t kMaxPromptBytes = int64_t{1} << 24;
 // The speed of generation at a position is measured over this number of tokens before the position.
 constexpr int64_t kSpeedTokens = 1000;
 
@@ -59,13 +59,13 @@ class TextOutput {
   std::string waiting_;
 };
 
-// Returns the text of a file. Returns the text of standard input on process 0, and "" on other processes,
-// because mpirun passes standard input only to process 0.
-std::string read_prompt_file(const std::string& path) try {
-  if (path != kStandardInputName) return read_file(path, kMaxPromptBytes);
-  return get_process_rank() == 0 ? InputStream(path).read_all() : "";
-} catch (const FileError& error) {
-  throw DataError(std::string("--prompt-file: ") + error.what());
+// Returns the text of a plain or compressed file. Returns the text of standard input on process 0, and "" on
+// other processes, because mpirun passes standard input only to process 0.
+std::string read_prompt_file(const std::string& path) {
+  if (path == kStandardInputName)
+    return get_process_rank() == 0 ? InputStream(path).read_all(kMaxPromptBytes) : "";
+  const Bytes bytes = read_unpacked(path, kMaxPromptBytes);
+  return {bytes.begin(), bytes.end()};
 }
 
 // Returns the prompt. The default prompt is empty if the tokenizer has start tokens, and otherwise a line end
@@ -101,7 +101,8 @@ std::vector<int32_t> encode_prompt(const std::string& prompt, const Tokenizer& t
     if (tokens.empty()) throw ConfigError("the prompt is empty, expected at least one token");
     return tokens;
   } catch (const EncodingError& error) {
-    throw ConfigError(concat_text("the prompt, byte ", error.offset, ": ", describe_encoding_error(error)));
+    throw ConfigError(
+        concat_text("the prompt, byte ", error.offset + 1, ": ", describe_encoding_error(error)));
   }
 }
 
@@ -234,11 +235,6 @@ int64_t sum_over_processes(Communicator& processes, int64_t number) {
   return std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
 }
 
-void warn_about_unknown_tokens(int64_t prompt_count, int64_t drawn_count) {
-  warn_of_unknown_characters(prompt_count, "the prompt");
-  if (drawn_count > 0) log_warning(drawn_count, " drawn tokens are unknown: their text is U+FFFD");
-}
-
 }  // namespace
 
 std::vector<OptionSpec> make_sampling_options() {
@@ -334,7 +330,8 @@ void generate_text(const LoadedTask& run, const GenerationOptions& options, cons
   speed.seconds = all_reduce_max(processes, speed.seconds);
   const int64_t prompt_unknown = count_unknown(*task.tokenizer(), tokens),
                 drawn_unknown = sum_over_processes(processes, speed.unknown_count);
-  warn_about_unknown_tokens(prompt_unknown, drawn_unknown);
+  warn_of_unknown_characters(prompt_unknown, "the prompt");
+  warn_of_unknown_text(drawn_unknown, "the generated text");
   const int64_t drawn_count = sum_over_processes(processes, speed.drawn_count);
   const auto drawn = static_cast<double>(drawn_count);
   log_info(drawn, " tokens in ", speed.seconds, " s, ", drawn / speed.seconds, " tokens/s");

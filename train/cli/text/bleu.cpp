@@ -22,7 +22,7 @@ struct SegmentFile {
 
 Bytes read_segment_bytes(const std::string& path) {
   if (!InputStream::is_named_by(path)) return read_unpacked(path, kMaxSegmentFileBytes);
-  const std::string text = InputStream(path).read_all();
+  const std::string text = InputStream(path).read_all(kMaxSegmentFileBytes);
   return {text.begin(), text.end()};
 }
 
@@ -40,7 +40,7 @@ SegmentFile read_segments(const std::string& path) {
   std::string_view text = view_as_text(file.bytes, file.bytes.size());
   if (text.empty()) throw DataError(file.name + ": no text: the size is 0 bytes");
   if (const TextEncoding encoding = detect_text_encoding(text); !encoding.is_utf8())
-    throw DataError(file.name + ": " + describe_encoding_problem(encoding, path));
+    throw DataError(file.name + ": " + describe_encoding_problem(encoding));
   while (!text.empty()) {
     const size_t size = std::min(text.find('\n'), text.size());
     file.lines.push_back(text.substr(0, size));

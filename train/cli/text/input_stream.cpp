@@ -119,9 +119,10 @@ std::string InputStream::location() const {
   return concat_text(name_, ":", line_count_);
 }
 
-std::string InputStream::read_all() {
-  while (fill(true)) {
-  }
+std::string InputStream::read_all(int64_t max_bytes) {
+  while (fill(true))
+    if (static_cast<int64_t>(buffer_.size()) > max_bytes)
+      throw DataError(concat_text(name_, ": has more than ", max_bytes, " bytes"));
   return buffer_.substr(line_begin_);
 }
 

@@ -37,8 +37,9 @@ class InputStream {
   std::string location() const;
   // Returns the encoding of the bytes that have arrived; see detect_text_encoding().
   const TextEncoding& encoding() const { return encoding_; }
-  // Returns the rest of the stream. Throws DataError if the stream is compressed or cannot be read.
-  std::string read_all();
+  // Returns the rest of the stream. Throws DataError if the stream is compressed or cannot be read, and if
+  // the rest has more than `max_bytes` bytes.
+  std::string read_all(int64_t max_bytes);
 
  private:
   bool fill(bool wait);

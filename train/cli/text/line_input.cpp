@@ -46,7 +46,7 @@ bool LineInput::read_line(std::string& line) {
   }
   auto next = stream_->read_line();
   if (const TextEncoding& encoding = stream_->encoding(); !encoding.is_utf8())
-    throw DataError(stream_->name() + ": " + describe_encoding_problem(encoding, "FILE"));
+    throw DataError(stream_->name() + ": " + describe_encoding_problem(encoding));
   if (!next) return false;
   line = *std::move(next);
   if (line.ends_with('\r')) line.pop_back();

@@ -28,16 +28,14 @@ class LineScorePrinter {
       : scorer_(task.model(), *task.tokenizer()), name_(std::move(name)), json_(json) {}
 
   void add(std::string_view line) {
-    const TextScore score = scorer_.score(line, concat_text(name_, ":", ++number_));
+    const TextScore score = scorer_.score(line, concat_text(name_, ":", number_ + 1));
+    ++number_;
     total_.add(score);
     print(score, line);
   }
 
-  void warn() const {
-    if (total_.unknown_count > 0)
-      log_warning(total_.unknown_count, " of ", total_.token_count,
-                  " tokens stand for characters that are not in the vocabulary");
-  }
+  int64_t number() const { return number_; }  // of lines scored
+  void warn() const { warn_of_unknown_characters(total_.unknown_count, "the lines"); }
   Report report() const {
     Report report;
     report.add("lines", number_)
@@ -117,16 +115,21 @@ void score_text(const AutoregressiveTask& task, const CommandLine& line) {
   const auto score = [&] {
     stream ? score_stream(*stream, *task.tokenizer(), printer) : score_file(path, *task.tokenizer(), printer);
   };
-  run_and_keep_results(line.common_options, score, [&] { finish(printer, line.common_options); });
+  run_and_keep_results(
+      line.common_options, score, [&] { return printer.number(); },
+      [&] { finish(printer, line.common_options); });
 }
 
 // Prints or collects the scores of given translations.
 class PairScorePrinter {
  public:
-  PairScorePrinter(const TranslationTask& task, bool json) : task_(task), json_(json) {}
+  // `names` are the names of the sources and of the targets in messages.
+  PairScorePrinter(const TranslationTask& task, std::pair<std::string, std::string> names, bool json)
+      : task_(task), names_(std::move(names)), json_(json) {}
 
   void add(const std::vector<std::string>& sources, const std::vector<std::string>& targets) {
-    const auto scores = score_targets(task_.model(), *task_.tokenizer(), sources, targets, number_ + 1);
+    const auto scores =
+        score_targets(task_.model(), *task_.tokenizer(), sources, targets, names_, number_ + 1);
     std::string text;
     for (size_t i = 0; i < scores.size(); ++i) {
       add(scores[i]);
@@ -142,8 +145,8 @@ class PairScorePrinter {
 
   void warn() const {
     if (cut_count_ > 0)
-      log_warning(cut_count_, " pairs have a sentence of more than ", describe_sentence_limit(task_.model()),
-                  ", and its end is not scored; the first is line ", first_cut_);
+      log_warning("pairs with a sentence of more than ", describe_sentence_limit(task_.model()),
+                  ", whose end is not scored: ", cut_count_, ", the first is line ", first_cut_);
     warn_of_unknown_characters(source_unknown_count_, "the sources");
     warn_of_unknown_characters(unknown_count_, "the translations");
   }
@@ -174,6 +177,7 @@ class PairScorePrinter {
   }
 
   const TranslationTask& task_;
+  std::pair<std::string, std::string> names_;
   bool json_;
   int64_t number_ = 0, token_count_ = 0, unknown_count_ = 0, source_unknown_count_ = 0;
   int64_t cut_count_ = 0, first_cut_ = 0;
@@ -217,9 +221,9 @@ void score_pairs(LineInput& source, LineInput& target, PairScorePrinter& printer
 void score_translations(const TranslationTask& task, const CommandLine& line) {
   if (line.positionals[2] == kStandardInputName) throw ConfigError("only FILE can be \"-\", standard input");
   LineInput source(line.positionals[1]), target(line.positionals[2]);
-  PairScorePrinter printer(task, line.common_options.json);
+  PairScorePrinter printer(task, {source.name(), target.name()}, line.common_options.json);
   run_and_keep_results(
-      line.common_options, [&] { score_pairs(source, target, printer); },
+      line.common_options, [&] { score_pairs(source, target, printer); }, [&] { return printer.number(); },
       [&] { finish(printer, line.common_options); });
 }
 

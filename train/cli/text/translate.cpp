@@ -38,8 +38,8 @@ class TranslationPrinter {
   Report report(const Translator& translator) const {
     Report report = Report().add("lines", number_);
     for (const auto& [name, count] : {std::pair{"unknown_tokens", unknown_count_},
-                                      {"unknown_source_tokens", translator.count_unknown_tokens()},
-                                      {"left_out_characters", translator.count_left_out_characters()}})
+                                      {"unknown_source_tokens", translator.counts().unknown_tokens},
+                                      {"left_out_characters", translator.counts().left_out_characters}})
       if (count > 0) report.add(name, count);
     return report.add("translations", rows_);
   }
@@ -90,7 +90,7 @@ CommandSpec make_translate_spec() {
                    .default_value = int64_t{4},
                    .help = "hypotheses of the beam search",
                    .min = 1,
-                   .max = 1000},
+                   .max = kMaxBeamSize},
                   {.name = "greedy", .default_value = false, .help = "the same as --beam 1"},
                   {.name = "length-penalty",
                    .default_value = 0.6,
@@ -104,7 +104,7 @@ CommandSpec make_translate_spec() {
                            "LOG-PROBABILITY ||| "
                            "SCORE\", where LINE counts from 0; 0: only the best text",
                    .min = 0,
-                   .max = 1000},
+                   .max = kMaxBeamSize},
                   {.name = "max-length",
                    .default_value = int64_t{0},
                    .help = "maximum number of tokens of a translation, with the end token; 0: those of the "
@@ -148,16 +148,15 @@ TranslatorOptions make_translator_options(const CommandLine& line) {
 
 void warn_about_lines(const Translator& translator, const TranslationPrinter& printer,
                       const TranslationModel& model) {
-  if (translator.count_cut_lines() > 0)
-    log_warning(translator.count_cut_lines(), " lines have more than ", describe_sentence_limit(model),
-                ", and their ends are not translated; the first is line ", translator.first_cut_line());
-  if (translator.count_left_out_characters() > 0)
-    log_warning(translator.count_left_out_characters(),
-                " characters are not in the vocabulary and are left out");
-  warn_of_unknown_characters(translator.count_unknown_tokens(), "the lines");
-  if (printer.count_unknown_tokens() > 0)
-    log_warning(printer.count_unknown_tokens(),
-                " tokens of the translations are unknown: their text is U+FFFD");
+  const Translator::LineCounts& counts = translator.counts();
+  if (counts.cut_lines > 0)
+    log_warning("lines with more than ", describe_sentence_limit(model),
+                ", whose ends are not translated: ", counts.cut_lines, ", the first is line ",
+                counts.first_cut_line);
+  if (counts.left_out_characters > 0)
+    log_warning("left out characters, which are not in the vocabulary: ", counts.left_out_characters);
+  warn_of_unknown_characters(counts.unknown_tokens, "the lines");
+  warn_of_unknown_text(printer.count_unknown_tokens(), "the translations");
 }
 
 }  // namespace
@@ -196,7 +195,8 @@ int run_translate(const Arguments& arguments) {
     if (common.json)
       print_report(printer.report(translator).add("checkpoint", run.checkpoint_folder.string()), common);
   };
-  run_and_keep_results(common, translate_lines, finish);
+  run_and_keep_results(
+      common, translate_lines, [&] { return before; }, finish);
   return 0;
 }
 

@@ -27,10 +27,6 @@ bool has_phones(const Config& config) {
   return find_dataset_kind(config.data.dataset).type == DatasetType::speech;
 }
 
-bool has_symbols(const Config& config) {
-  return find_dataset_kind(config.data.dataset).type == DatasetType::sequences;
-}
-
 std::string get_tokenizer_name(const Config& config) {
   return config.data.get<std::string>("tokenizer");
 }
@@ -126,7 +122,7 @@ TrainedTokens find_tokens(const Checkpoint& checkpoint, const Config& config, co
 }
 
 TrainedTokens read_initial_tokens(const Config& config, const std::string& data_dir) {
-  if (!has_tokenizer(config) && !has_phones(config) && !has_symbols(config)) return {};
+  if (!explain_unused_key(config, "model.init_tokens").empty()) return {};  // the data have no tokens
   const Checkpoint checkpoint(find_initial_checkpoint(config.model.init));
   return load_or_name_earlier(checkpoint.folder(), CheckpointUse::inference, [&] {
     check_model_type(checkpoint, config);
@@ -140,7 +136,11 @@ TrainedTokens read_initial_tokens(const Config& config, const std::string& data_
       check_tokenizer(config, *tokens.tokenizer, checkpoint.folder(), data_dir);
       log_info("the tokens are those of model.init: ", tokens.tokenizer->name(), ", ",
                tokens.tokenizer->vocabulary_size(), " tokens");
+    } else if (tokens.phone_table) {
+      log_info("the phones are those of model.init: ", tokens.phone_table->class_count() - 1, " phones");
     }
+    if (makes_tokens_from_data(config))
+      tokens.advice = std::string("; the tokens are those of model.init") + kRemedy;
     return tokens;
   });
 }
@@ -172,12 +172,7 @@ std::unique_ptr<Task> make_task_with_earlier_tokens(const Config& config, TaskEn
     environment.tokens = read_own_tokens(config, resumed_run);
   else if (keeps_initial_tokens(config))
     environment.tokens = read_initial_tokens(config, environment.data.data_dir);
-  try {
-    return make_task(config, environment);
-  } catch (const EncodingError& error) {
-    if (!keeps_initial_tokens(config)) throw;
-    throw DataError(error.what() + std::string("; the tokens are those of model.init") + kRemedy);
-  }
+  return make_task(config, environment);
 }
 
 }  // namespace tapeformer

@@ -61,7 +61,7 @@ std::vector<int64_t> encode_text(const Tokenizer& tokenizer, std::string_view te
     const auto tokens = tokenizer.encode(text);
     return {tokens.begin(), tokens.end()};
   } catch (const EncodingError& error) {
-    throw DataError(concat_text(location, ", byte ", error.offset, ": ", describe_encoding_error(error)));
+    throw DataError(concat_text(location, ", byte ", error.offset + 1, ": ", describe_encoding_error(error)));
   }
 }
 
@@ -102,7 +102,7 @@ std::string prepare_text(std::string text, const std::string& name, const Tokeni
 }
 
 void check_encoding(const TextEncoding& encoding, const std::string& name, const Tokenizer& tokenizer) {
-  const std::string problem = name + ": " + describe_encoding_problem(encoding, name);
+  const std::string problem = name + ": " + describe_encoding_problem(encoding);
   if (tokenizer.name() != kByteTokenizerName) throw DataError(problem);
   log_warning(problem, "; the tokens are its bytes as they are");
 }

@@ -1,6 +1,6 @@
 #include "train/tasks/translation/task.h"
 
-#include "core/system/log.h"
+#include "data/text/unknown_tokens.h"
 #include "train/build.h"
 #include "train/evaluate.h"
 #include "train/tasks/dataset_batches.h"
@@ -38,10 +38,8 @@ TaskEvaluation describe(const TranslationEvaluation& e, const BeamSearchOptions&
   result.metrics.emplace_back("examples", e.pair_count);
   result.metrics.emplace_back("seconds", e.seconds);
   result.details.add("tokens", e.token_count).add("cut_pairs", e.cut_pair_count);
-  if (e.unknown_count > 0) {
-    log_warning(e.unknown_count, " tokens of the translations are unknown tokens, whose text is U+FFFD");
-    result.details.add("unknown_tokens", e.unknown_count);
-  }
+  warn_of_unknown_text(e.unknown_count, "the translations");
+  if (e.unknown_count > 0) result.details.add("unknown_tokens", e.unknown_count);
   result.details.add("sentences_per_second", e.sentences_per_second).add("signatures", signatures);
   return result;
 }

@@ -50,24 +50,26 @@ std::string decode_line(const Tokenizer& tokenizer, const std::vector<int64_t>& 
 
 std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tokenizer& tokenizer,
                                         const std::vector<std::string>& sources,
-                                        const std::vector<std::string>& targets, int64_t first_line,
+                                        const std::vector<std::string>& targets,
+                                        const std::pair<std::string, std::string>& names, int64_t first_line,
                                         int64_t batch_tokens) {
   std::vector<ScoredTarget> results(sources.size());
-  const auto encode_all = [&](const std::vector<std::string>& lines, const char* what) {
+  const auto encode_all = [&](const std::vector<std::string>& lines, const std::string& name) {
     std::vector<std::vector<int32_t>> all;
     for (const std::string& line : lines) {
       throw_if_interrupted();
       try {
         all.push_back(tokenizer.encode(line));
       } catch (const EncodingError& error) {
-        throw DataError(concat_text(what, " line ", first_line + static_cast<int64_t>(all.size()), ", byte ",
-                                    error.offset, ": ", error.what()));
+        throw DataError(concat_text(name, ":", first_line + static_cast<int64_t>(all.size()), ", byte ",
+                                    error.offset + 1, ": ", error.what()));
       }
       if (cut(all.back(), model)) results[all.size() - 1].is_cut = true;
     }
     return all;
   };
-  const auto source_tokens = encode_all(sources, "source"), target_tokens = encode_all(targets, "target");
+  const auto source_tokens = encode_all(sources, names.first),
+             target_tokens = encode_all(targets, names.second);
   std::vector<int64_t> sizes;
   for (size_t i = 0; i < sources.size(); ++i)
     sizes.push_back(static_cast<int64_t>(std::max(source_tokens[i].size(), target_tokens[i].size())) + 1);
@@ -101,7 +103,7 @@ TranslatedText Translator::decode(const TranslationHypothesis& hypothesis) const
           .is_complete = hypothesis.is_complete};
 }
 
-std::vector<int32_t> Translator::encode(std::string_view line) {
+std::vector<int32_t> Translator::encode(std::string_view line, LineCounts& counts) const {
   std::vector<int32_t> all;
   while (true) {
     size_t offset = 0;
@@ -116,7 +118,7 @@ std::vector<int32_t> Translator::encode(std::string_view line) {
     all.insert(all.end(), tokens.begin(), tokens.end());
     line.remove_prefix(offset);
     line.remove_prefix(std::max<size_t>(decode_first_utf8_character(line).bytes, 1));
-    ++left_out_count_;
+    ++counts.left_out_characters;
   }
 }
 
@@ -125,13 +127,14 @@ std::vector<std::vector<TranslatedText>> Translator::translate(
   std::vector<std::vector<int32_t>> sentences;
   std::vector<int64_t> sizes, numbers;  // of the lines that have tokens
   std::vector<bool> are_cut;
+  LineCounts counts = counts_;
   for (const std::string& line : lines) {
     throw_if_interrupted();
-    sentences.push_back(is_blank(line) ? std::vector<int32_t>() : encode(line));
+    sentences.push_back(is_blank(line) ? std::vector<int32_t>() : encode(line, counts));
     are_cut.push_back(cut(sentences.back(), model_));
-    ++line_count_;
-    if (are_cut.back() && cut_count_++ == 0) first_cut_line_ = line_count_;
-    unknown_count_ += count_unknown(*tokenizer_, sentences.back());
+    ++counts.lines;
+    if (are_cut.back() && counts.cut_lines++ == 0) counts.first_cut_line = counts.lines;
+    counts.unknown_tokens += count_unknown(*tokenizer_, sentences.back());
     if (sentences.back().empty()) continue;
     sizes.push_back(static_cast<int64_t>(sentences.back().size()) + 1);
     numbers.push_back(static_cast<int64_t>(sentences.size()) - 1);
@@ -160,6 +163,7 @@ std::vector<std::vector<TranslatedText>> Translator::translate(
     finished += static_cast<int64_t>(indices.size());
     if (on_progress) on_progress(finished);
   }
+  counts_ = counts;
   return results;
 }
 

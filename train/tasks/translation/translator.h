@@ -42,21 +42,23 @@ class Translator {
   // number of finished lines after each batch.
   std::vector<std::vector<TranslatedText>> translate(const std::vector<std::string>& lines,
                                                      const std::function<void(int64_t)>& on_progress = {});
-  int64_t count_cut_lines() const { return cut_count_; }
-  // Returns the number, from 1, of the first cut line in all calls of translate(), or 0.
-  int64_t first_cut_line() const { return first_cut_line_; }
-  int64_t count_unknown_tokens() const { return unknown_count_; }  // of the lines
-  int64_t count_left_out_characters() const { return left_out_count_; }
+  // Counts of the lines in all calls of translate() that have returned.
+  struct LineCounts {
+    int64_t lines = 0, cut_lines = 0;
+    int64_t first_cut_line = 0;  // its number, from 1; 0: there is none
+    int64_t unknown_tokens = 0, left_out_characters = 0;
+  };
+  const LineCounts& counts() const { return counts_; }
 
  private:
-  std::vector<int32_t> encode(std::string_view line);
+  std::vector<int32_t> encode(std::string_view line, LineCounts& counts) const;
   TranslatedText decode(const TranslationHypothesis& hypothesis) const;
 
   const TranslationModel& model_;
   TranslationDecoder decoder_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   TranslatorOptions options_;
-  int64_t line_count_ = 0, cut_count_ = 0, first_cut_line_ = 0, unknown_count_ = 0, left_out_count_ = 0;
+  LineCounts counts_;
 };
 
 struct ScoredTarget {
@@ -68,12 +70,14 @@ struct ScoredTarget {
 
 // Returns the log-probabilities, in nats, that the model assigns to the targets and their ends, and the
 // numbers of tokens with the end tokens. Sentences that are longer than the model takes are cut. Throws
-// DataError with the line of the sentence if a sentence cannot be encoded; the first pair is line
-// `first_line`. `sources` and `targets` have the same size.
+// DataError with the line of the sentence if a sentence cannot be encoded: the first source is line
+// `first_line` of the file `names.first`, and the first target is that line of `names.second`. `sources` and
+// `targets` have the same size.
 std::vector<ScoredTarget> score_targets(const TranslationModel& model, const Tokenizer& tokenizer,
                                         const std::vector<std::string>& sources,
-                                        const std::vector<std::string>& targets, int64_t first_line = 1,
-                                        int64_t batch_tokens = 2048);
+                                        const std::vector<std::string>& targets,
+                                        const std::pair<std::string, std::string>& names,
+                                        int64_t first_line = 1, int64_t batch_tokens = 2048);
 
 // Returns the maximum length of a sentence with the key that sets it, for messages.
 std::string describe_sentence_limit(const TranslationModel& model);
