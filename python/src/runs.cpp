@@ -194,8 +194,7 @@ class Run {
           " translations");
     const std::vector<ScoredTarget> scores = [&] {
       const ComputeScope compute;
-      return score_targets(task.model(), *task.tokenizer(), sources, targets,
-                           {"the lines", "the translations"});
+      return score_targets(task.model(), *task.tokenizer(), sources, targets, {"lines", "translations"});
     }();
     nb::list result;
     for (const ScoredTarget& one : scores) {

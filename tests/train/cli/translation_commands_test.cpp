@@ -291,6 +291,11 @@ TEST_CASE("errors of translate and score name the option, the file or the line")
   CHECK(contains_text(error({"translate", path, "--n-best", "5"}, 2),
                       "--n-best 5: expected at most the beam, 4"));
   CHECK(contains_text(error({"translate", path, "--greedy", "--beam", "2"}, 2), "--greedy excludes --beam"));
+  for (const Lines& words : {Lines{"eval"}, Lines{"translate", path}}) {
+    Lines wide = words;
+    wide.insert(wide.end(), {"--beam", "1001"});
+    CHECK(contains_text(error(wide, 2), "--beam"));
+  }
   CHECK(run.call({"translate", path, "--max-length", "33"}).code == 0);
   CHECK(contains_text(
       error({"translate", path, "--max-length", "34"}, 2),
