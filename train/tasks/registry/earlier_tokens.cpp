@@ -70,8 +70,9 @@ PhoneTable parse_stored_phones(const Checkpoint& checkpoint, const TrainingState
 }
 
 Config load_config_of(const Checkpoint& checkpoint) {
-  return load_config(checkpoint.config_path(), {}, {.unused_key_policy = UnusedKeyPolicy::ignore_in_file,
-                      .purpose = ConfigPurpose::generation});
+  return load_config(
+      checkpoint.config_path(), {},
+      {.unused_key_policy = UnusedKeyPolicy::ignore_in_file, .purpose = ConfigPurpose::generation});
 }
 
 void check_model_type(const Checkpoint& checkpoint, const Config& config) {
