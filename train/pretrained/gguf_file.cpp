@@ -12,7 +12,7 @@ File open_checked(const std::string& path) try {
   throw CheckpointError(error.what());
 }
 
-const char* describe(const GgufValue& value) {
+const char* describe_type(const GgufValue& value) {
   constexpr const char* kNames[] = {"a boolean",          "an integer",        "a number",         "a string",
                                     "a list of integers", "a list of numbers", "a list of strings"};
   return kNames[value.index()];
@@ -57,8 +57,8 @@ T GgufFile::get(const std::string& key) const {
       return static_cast<double>(*integer);
   const T* const value = std::get_if<T>(&found->second);
   if (!value)
-    throw CheckpointError(
-        concat_text(path(), ": ", key, ": expected ", describe(T()), ", got ", describe(found->second)));
+    throw CheckpointError(concat_text(path(), ": ", key, ": expected ", describe_type(T()), ", got ",
+                                      describe_type(found->second)));
   return *value;
 }
 
