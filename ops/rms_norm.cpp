@@ -4,8 +4,10 @@
 #include <optional>
 
 #include "core/dispatch.h"
+#include "ops/detail/attention_inputs.h"
 #include "ops/detail/tensors.h"
 #include "ops/kernels/rms_norm.h"
+#include "ops/layer_passes.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -85,9 +87,35 @@ NormInputs prepare_l2(const char* op, const Tensor& x, double scale, double eps)
   return in;
 }
 
+NormInputs make_rows_strided(NormInputs in) {
+  in.x = make_rows_strided(in.x);
+  if (in.weight.defined()) in.weight = contiguous(in.weight);
+  if (in.gate.defined()) in.gate = make_rows_strided(in.gate);
+  return in;
+}
+
+void run_forward(const char* op, const NormInputs& in, const Tensor& y) {
+  dispatch_floating(op, in.x, [&]<class T>(auto backend) {
+    rms_norm_forward<T, T>(backend, in.shape, get_rows<const T>(in.x),
+                           get_data_or_null<Compute<T>>(in.weight), get_rows<const T>(in.gate),
+                           get_rows<T>(y));
+  });
+}
+
+// The gradients of x, weight and gate can be undefined.
+void run_backward(const char* op, const NormInputs& in, const Tensor& gradient, const Tensor& gx,
+                  const Tensor& gweight, const Tensor& ggate) {
+  const Tensor g = make_rows_strided(gradient);
+  dispatch_floating(op, in.x, [&]<class T>(auto backend) {
+    rms_norm_backward<T>(backend, in.shape, get_rows<const T>(g), get_rows<const T>(in.x),
+                         get_data_or_null<Compute<T>>(in.weight), get_rows<const T>(in.gate),
+                         get_data_or_null<T>(gx), get_data_or_null<Compute<T>>(gweight),
+                         get_data_or_null<T>(ggate));
+  });
+}
+
 Gradients compute_gradients(const char* op, const NormInputs& in, const Tensor& gradient,
                             NeededGradients needs) {
-  const Tensor g = make_rows_strided(gradient);
   Tensor gx, gweight, ggate;
   const auto allocate = [](const Tensor& x) { return Tensor::empty(x.shape(), x.dtype(), x.device()); };
   if (needs[0]) gx = allocate(in.x);
@@ -100,25 +128,14 @@ Gradients compute_gradients(const char* op, const NormInputs& in, const Tensor& 
     if (needs[static_cast<int>(gradients.size())]) ggate = allocate(in.gate);
     gradients.push_back(ggate);
   }
-  dispatch_floating(op, in.x, [&]<class T>(auto backend) {
-    rms_norm_backward<T>(backend, in.shape, get_rows<const T>(g), get_rows<const T>(in.x),
-                         get_data_or_null<Compute<T>>(in.weight), get_rows<const T>(in.gate),
-                         get_data_or_null<T>(gx), get_data_or_null<Compute<T>>(gweight),
-                         get_data_or_null<T>(ggate));
-  });
+  run_backward(op, in, gradient, gx, gweight, ggate);
   return gradients;
 }
 
 Tensor normalize(const char* op, NormInputs in) {
-  in.x = make_rows_strided(in.x);
-  if (in.weight.defined()) in.weight = contiguous(in.weight);
-  if (in.gate.defined()) in.gate = make_rows_strided(in.gate);
+  in = make_rows_strided(in);
   const Tensor y = Tensor::empty(in.x.shape(), in.x.dtype(), in.x.device());
-  dispatch_floating(op, in.x, [&]<class T>(auto backend) {
-    rms_norm_forward<T, T>(backend, in.shape, get_rows<const T>(in.x),
-                           get_data_or_null<Compute<T>>(in.weight), get_rows<const T>(in.gate),
-                           get_rows<T>(y));
-  });
+  run_forward(op, in, y);
   const std::vector<Tensor> inputs = in.list_defined();
   for (Tensor* tensor : {&in.x, &in.weight, &in.gate})
     if (tensor->defined()) *tensor = detach(*tensor);
@@ -158,6 +175,23 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, const RmsNormOptions& opt
 
 Tensor l2_norm(const Tensor& x, double scale, double eps) {
   return normalize(kL2Norm, prepare_l2(kL2Norm, x, scale, eps));
+}
+
+void rms_norm_forward_into(const Tensor& x, const Tensor& weight, const RmsNormOptions& options,
+                           const Tensor& out) {
+  const NormInputs in = make_rows_strided(prepare(kRmsNorm, x, weight, options));
+  check_result_tensor(kRmsNorm, "out", out, x.shape(), x.dtype());
+  run_forward(kRmsNorm, in, out);
+}
+
+void rms_norm_backward_into(const Tensor& x, const Tensor& weight, const RmsNormOptions& options,
+                            const Tensor& gradient, const Gradients& gradients) {
+  const NormInputs in = make_rows_strided(prepare(kRmsNorm, x, weight, options));
+  check_gradient(kRmsNorm, gradient, x);
+  check_gradients(kRmsNorm, gradients, {&x, &weight, &options.gate});
+  for (const Tensor& g : gradients)
+    check(!g.defined() || g.is_contiguous(), kRmsNorm, "the gradients must be contiguous");
+  run_backward(kRmsNorm, in, gradient, gradients[0], gradients[1], gradients[2]);
 }
 
 void rms_norm_into(const Tensor& x, const Tensor& weight, const RmsNormOptions& options, const Tensor& out) {

@@ -5,6 +5,7 @@
 #include "ops/detail/tensors.h"
 #include "ops/index.h"
 #include "ops/kernels/short_conv.h"
+#include "ops/layer_passes.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -81,28 +82,60 @@ void check_weight(const char* op, const Tensor& x, const Tensor& weight) {
         " (channels, kernel) does not match x ", name_of(x.dtype()), " ", x.shape());
 }
 
-}  // namespace
-
-Tensor short_conv(const Tensor& x, const Tensor& weight, const ShortConvOptions& options) {
+PreparedInputs prepare(const Tensor& x, const Tensor& weight, const ShortConvOptions& options) {
   check_weight(kOp, x, weight);
   PreparedInputs in = prepare(kOp, x, weight.size(1), options);
   in.weight = contiguous(weight);
-  const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
-  dispatch_floating(kOp, x,
+  return in;
+}
+
+void run_forward(const PreparedInputs& in, const Tensor& y) {
+  dispatch_floating(kOp, in.x,
                     [&]<class T>(auto backend) { short_conv_forward(backend, in.get<T>(), y.data<T>()); });
+}
+
+// `gradients` contains the gradients of x, weight and, if there is a history, history.
+void run_backward(const PreparedInputs& in, const Tensor& gradient, const Gradients& gradients) {
+  const Tensor g = make_features_contiguous(gradient);
+  const Tensor ghistory = in.history.defined() ? gradients[2] : Tensor{};
+  dispatch_floating(kOp, in.x, [&]<class T>(auto backend) {
+    short_conv_backward(backend, in.get<T>(), get_token_rows<const T>(g), get_data_or_null<T>(gradients[0]),
+                        get_data_or_null<Compute<T>>(gradients[1]), get_data_or_null<T>(ghistory));
+  });
+}
+
+}  // namespace
+
+Tensor short_conv(const Tensor& x, const Tensor& weight, const ShortConvOptions& options) {
+  const PreparedInputs in = prepare(x, weight, options);
+  const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  run_forward(in, y);
   std::vector<Tensor> inputs{in.x, in.weight};
   if (in.history.defined()) inputs.push_back(in.history);
   return record(kOp, y, inputs, [in = in.detached()](const Tensor& gradient, NeededGradients needs) {
-    const Tensor g = make_features_contiguous(gradient);
-    Gradients gradients = in.history.defined() ? allocate_gradients(needs, {&in.x, &in.weight, &in.history})
-                                               : allocate_gradients(needs, {&in.x, &in.weight});
-    const Tensor ghistory = in.history.defined() ? gradients[2] : Tensor{};
-    dispatch_floating(kOp, in.x, [&]<class T>(auto backend) {
-      short_conv_backward(backend, in.get<T>(), get_token_rows<const T>(g), get_data_or_null<T>(gradients[0]),
-                          get_data_or_null<Compute<T>>(gradients[1]), get_data_or_null<T>(ghistory));
-    });
+    const Gradients gradients = in.history.defined()
+                                    ? allocate_gradients(needs, {&in.x, &in.weight, &in.history})
+                                    : allocate_gradients(needs, {&in.x, &in.weight});
+    run_backward(in, gradient, gradients);
     return gradients;
   });
+}
+
+void short_conv_forward_into(const Tensor& x, const Tensor& weight, const ShortConvOptions& options,
+                             const Tensor& out) {
+  const PreparedInputs in = prepare(x, weight, options);
+  check_result_tensor(kOp, "out", out, x.shape(), x.dtype());
+  run_forward(in, out);
+}
+
+void short_conv_backward_into(const Tensor& x, const Tensor& weight, const ShortConvOptions& options,
+                              const Tensor& gradient, const Gradients& gradients) {
+  const PreparedInputs in = prepare(x, weight, options);
+  check_gradient(kOp, gradient, x);
+  check_gradients(kOp, gradients, {&x, &weight, &options.history});
+  for (const Tensor& g : gradients)
+    check(!g.defined() || g.is_contiguous(), kOp, "the gradients must be contiguous");
+  run_backward(in, gradient, gradients);
 }
 
 void short_conv_step(const Tensor& x, const Tensor& weight, GateActivation activation, const Tensor& history,

@@ -48,8 +48,10 @@ void bind_passes(nb::module_& m, const char* forward_name, const char* backward_
                  const Options options = read_options(arguments...);
                  const AttentionResult result = read_result(out, statistics);
                  const Tensor g = read_tensor(gradient, "gradient");
-                 const Gradients gradients{read_new_tensor(gq, "gq"), read_new_tensor(gk, "gk"),
-                                           read_new_tensor(gv, "gv")};
+                 Gradients gradients{read_new_tensor(gq, "gq"), read_new_tensor(gk, "gk"),
+                                     read_new_tensor(gv, "gv")};
+                 if constexpr (requires { options.bias; })
+                   if (options.bias.defined()) gradients.push_back({});  // a mask has no gradient
                  const ComputeScope compute(threads, tq);
                  backward(tq, tk, tv, options, result, g, gradients);
                });
@@ -57,8 +59,9 @@ void bind_passes(nb::module_& m, const char* forward_name, const char* backward_
 
 SoftmaxAttentionOptions read_softmax_options(const OptionalObject& lengths, bool causal, double scale,
                                              double dropout, uint64_t seed, int64_t block, int64_t before,
-                                             int64_t after) {
+                                             int64_t after, const OptionalObject& bias) {
   SoftmaxAttentionOptions options{.causal = causal, .key_lengths = read_tensor(lengths, "lengths")};
+  options.bias = read_tensor(bias, "mask");
   options.scale = scale;
   options.dropout = dropout;
   options.dropout_stream = RandomStream(seed, "dropout");

@@ -40,6 +40,7 @@ NB_MODULE(_core, m) {
   tapeformer::use_keys_in_messages();
   tapeformer::set_log_level(tapeformer::LogLevel::warning);
   bind_attention(m);
+  bind_layers(m);
   bind_steps(m);
   bind_runs(m);
   bind_training(m);

@@ -97,6 +97,7 @@ bool is_emulated_memory(const void* data);
 void bind_emulated_device(nb::module_& m);
 
 void bind_attention(nb::module_& m);
+void bind_layers(nb::module_& m);
 void bind_steps(nb::module_& m);
 
 }  // namespace tapeformer::python

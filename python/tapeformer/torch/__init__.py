@@ -7,6 +7,7 @@ them as opaque operators. With torch.autocast to bfloat16, float32 queries, keys
 decays and states stay float32. Wrong shapes and devices raise ValueError, and wrong dtypes TypeError.
 """
 
+from ._attention_interface import register_attention
 from ._functions import (
     gated_linear_attention,
     linear_attention,
@@ -14,6 +15,7 @@ from ._functions import (
     lsh_attention,
     softmax_attention,
 )
+from ._layers import gated_rms_norm, short_conv
 from ._masks import FullMask, LengthMask, TriangularCausalMask
 from ._modules import (
     AttentionLayer,
@@ -33,6 +35,7 @@ from ._recurrent import (
     linear_attention_step,
     softmax_attention_step,
 )
+from ._transformers import patch_transformers
 
 __all__ = [
     "AttentionLayer",
@@ -51,10 +54,14 @@ __all__ = [
     "TriangularCausalMask",
     "gated_linear_attention",
     "gated_linear_attention_step",
+    "gated_rms_norm",
     "linear_attention",
     "linear_attention_step",
     "local_attention",
     "lsh_attention",
+    "patch_transformers",
+    "register_attention",
+    "short_conv",
     "softmax_attention",
     "softmax_attention_step",
 ]

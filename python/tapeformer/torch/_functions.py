@@ -1,6 +1,6 @@
 """Attention as differentiable functions of torch tensors."""
 
-from typing import Optional, Tuple
+from typing import Callable, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -19,23 +19,27 @@ def softmax_attention(
     lengths: Optional[Tensor] = None,
     scale: Optional[float] = None,
     dropout_p: float = 0.0,
+    mask: Optional[Tensor] = None,
 ) -> Tensor:
     """Computes softmax attention with memory that is linear in the lengths.
 
     Args:
         q: Queries (batch, query_length, heads, dim).
-        k: Keys (batch, key_length, heads, dim).
-        v: Values (batch, key_length, heads, value_dim).
+        k: Keys (batch, key_length, key_heads, dim). `key_heads` divides `heads`: query head h reads key head
+            h // (heads // key_heads).
+        v: Values (batch, key_length, key_heads, value_dim).
         causal: Query i attends to the keys 0 to i + key_length - query_length.
         lengths: Numbers of valid keys (batch,). Later keys are masked.
         scale: Multiplier of q . k; by default 1 / sqrt(dim).
         dropout_p: Probability of setting an attention probability to zero.
+        mask: Shape that broadcasts to (batch, heads, query_length, key_length). A bool tensor is True for pairs that
+            are not masked; other tensors are added to the scaled scores. It has no gradient.
 
     Returns:
         A contiguous tensor (batch, query_length, heads, value_dim). If all keys of a query are masked, the
         result for the query is 0.
     """
-    return _attend(q, k, v, causal, lengths, scale, dropout_p, 1, _ops.UNLIMITED, _ops.UNLIMITED)
+    return _attend(q, k, v, causal, lengths, scale, dropout_p, 1, _ops.UNLIMITED, _ops.UNLIMITED, mask)
 
 
 def local_attention(
@@ -80,7 +84,7 @@ def linear_attention(
     *,
     causal: bool = False,
     lengths: Optional[Tensor] = None,
-    feature_map: str = "elu_plus_one",
+    feature_map: Union[str, Callable[[Tensor], Tensor]] = "elu_plus_one",
     eps: float = 1e-6,
 ) -> Tensor:
     """Computes linear attention (Katharopoulos et al. 2020).
@@ -90,18 +94,26 @@ def linear_attention(
 
     Args:
         q: Queries (batch, query_length, heads, dim).
-        k: Keys (batch, key_length, heads, dim).
-        v: Values (batch, key_length, heads, value_dim).
+        k: Keys (batch, key_length, key_heads, dim). If `key_heads` is a divisor of `heads`, keys and values are
+            repeated for groups of queries, as in softmax_attention().
+        v: Values (batch, key_length, key_heads, value_dim).
         causal: Requires equal lengths of queries and keys.
         lengths: Numbers of valid keys (batch,). Later keys are masked.
-        feature_map: phi: "elu_plus_one", "relu", "squared_relu" or "exponential".
+        feature_map: phi: "elu_plus_one", "relu", "squared_relu" or "exponential", or a function that maps tensors
+            (..., dim) to features (..., features).
         eps: Added to the denominators.
 
     Returns:
         A contiguous tensor (batch, query_length, heads, value_dim).
     """
     q, k, v = _prepare("linear_attention", q, k, v)
-    return _ops.linear(q, k, v, read_lengths(lengths), bool(causal), find_feature_map(feature_map), float(eps))
+    k, v = _repeat_heads(q, k, v)
+    if not callable(feature_map):
+        return _ops.linear(q, k, v, read_lengths(lengths), bool(causal), find_feature_map(feature_map), float(eps))
+    q, k, ones = apply_feature_map(feature_map, q), apply_feature_map(feature_map, k), v.new_ones((*v.shape[:3], 1))
+    values = torch.cat([v, ones], 3).to(q.dtype)  # sums of the ones are the denominators
+    sums = _ops.linear(q, k, values, read_lengths(lengths), bool(causal), _ops.IDENTITY, 1.0)
+    return (sums[..., :-1] / (sums[..., -1:] + eps)).to(v.dtype)
 
 
 def lsh_attention(
@@ -159,6 +171,7 @@ def gated_linear_attention(
     beta: Optional[Tensor] = None,
     initial_state: Optional[Tensor] = None,
     lengths: Optional[Tensor] = None,
+    boundaries: Optional[Tensor] = None,
     reverse: bool = False,
 ) -> Tuple[Tensor, Tensor]:
     """Computes linear attention that forgets: RetNet, Mamba-2, GLA, DeltaNet, Gated DeltaNet and KDA.
@@ -176,6 +189,8 @@ def gated_linear_attention(
         beta: (batch, length, heads), by default 1.
         initial_state: S before the first token, (batch, heads, dim, value_dim); by default 0.
         lengths: Numbers of valid tokens (batch,). Later tokens do not change the state; their results are 0.
+        boundaries: Starts of packed sequences, (batch, length) of bools or integers 0 and 1. The state is 0 before the
+            first token of a sequence.
         reverse: Processes the tokens from the last valid token to the first.
 
     Returns:
@@ -194,8 +209,40 @@ def gated_linear_attention(
         log_decay = log_decay.expand(q.shape[:3])
     if log_decay is not None and log_decay.dim() == 3:
         log_decay = log_decay.unsqueeze(3)
+    if boundaries is not None:
+        log_decay = _clear_states(q, log_decay, boundaries, reverse)
     beta, initial_state = read_gate("beta", beta, dtype), read_gate("initial_state", initial_state, dtype)
     return _ops.gated(q, k, v, log_decay, erase, beta, initial_state, read_lengths(lengths), bool(reverse))
+
+
+def _clear_states(q, log_decay, boundaries, reverse) -> Tensor:
+    """Returns the log decays, -infinity for tokens before which the state is cleared."""
+    if not isinstance(boundaries, Tensor) or boundaries.shape != q.shape[:2]:
+        found = tuple(boundaries.shape) if isinstance(boundaries, Tensor) else type(boundaries).__name__
+        raise ValueError(f"gated_linear_attention: boundaries is {found}, expected {tuple(q.shape[:2])}")
+    starts = boundaries != 0
+    if reverse:  # the last token of a sequence is then its first
+        starts = torch.cat([starts[:, 1:], starts.new_zeros(starts.shape[0], min(starts.shape[1], 1))], 1)
+    if log_decay is None:
+        log_decay = q.new_zeros((*q.shape[:3], 1), dtype=_ops.compute_dtype(q))
+    return log_decay.masked_fill(starts[:, :, None, None], -torch.inf)
+
+
+def apply_feature_map(feature_map, x: Tensor) -> Tensor:
+    """Returns the features of a function of the caller in the compute dtype."""
+    features = feature_map(x)
+    if not isinstance(features, Tensor) or features.shape[:-1] != x.shape[:-1]:
+        found = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise ValueError(f"feature_map must map {tuple(x.shape)} to ({', '.join(map(str, x.shape[:-1]))}, features), not {found}")
+    return features.to(_ops.compute_dtype(x))
+
+
+def _repeat_heads(q, *tensors):
+    """Returns keys and values, or keys only, with the heads of q."""
+    heads, key_heads = q.shape[2], tensors[0].shape[2]
+    if heads == key_heads or key_heads == 0 or heads % key_heads:
+        return tensors  # the operators raise the error
+    return [x if x is None else x.repeat_interleave(heads // key_heads, 2) for x in tensors]
 
 
 def find_feature_map(name: str) -> int:
@@ -211,13 +258,33 @@ def read_scale(scale: Optional[float]) -> float:
     return 0.0 if scale is None else float(scale)
 
 
-def _attend(q, k, v, causal, lengths, scale, dropout_p, block, before, after):
+def _attend(q, k, v, causal, lengths, scale, dropout_p, block, before, after, mask=None):
     q, k, v = _prepare("softmax_attention", q, k, v)
     seed = _draw_seed() if dropout_p > 0 else None
+    if mask is not None:
+        mask = _read_mask(mask, q, k)
     return _ops.softmax(
-        q, k, v, read_lengths(lengths), seed, bool(causal), read_scale(scale), float(dropout_p), block, before,
+        q, k, v, read_lengths(lengths), seed, mask, bool(causal), read_scale(scale), float(dropout_p), block, before,
         after,
     )  # fmt: skip
+
+
+def _read_mask(mask, q, k) -> Tensor:
+    """Returns a mask as numbers (batch, heads, query_length, key_length) that are added to scores."""
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"softmax_attention: mask must be a torch.Tensor, not {type(mask).__name__}")
+    if mask.requires_grad:
+        raise ValueError("softmax_attention: the mask has no gradient, and this one requires it; pass mask.detach()")
+    dtype = _ops.compute_dtype(q)
+    if mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
+    elif not mask.dtype.is_floating_point:
+        raise TypeError(f"softmax_attention: mask must be torch.bool or floats, not {mask.dtype}")
+    shape = q.shape[0], q.shape[2], q.shape[1], k.shape[1]
+    try:
+        return mask.to(dtype).expand(shape)
+    except RuntimeError:
+        raise ValueError(f"softmax_attention: the mask {tuple(mask.shape)} does not broadcast to {tuple(shape)}") from None
 
 
 def _draw_seed() -> Tensor:

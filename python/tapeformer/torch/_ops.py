@@ -34,8 +34,8 @@ class Operator:
 
     forward(*tensors, *constants) returns `result_count` results, and then tensors that only the backward pass
     needs. backward(gradients, tensors, outputs, constants) returns one gradient, or None, for each of the
-    first `input_count` tensors. The rest of the `tensor_count` tensors are not differentiable: lengths (batch,)
-    and the seed, a tensor without dimensions. The first dimension of the other tensors is the batch.
+    first `input_count` tensors. The rest of the `tensor_count` tensors are not differentiable: lengths (batch,),
+    masks, and the seed, a tensor without dimensions. The first dimension of the other tensors is the batch.
     """
 
     def __init__(self, name, forward, fake, backward, tensor_count, input_count, result_count=1):
@@ -165,7 +165,7 @@ def _seed(seed: Optional[Tensor]) -> int:
 # Softmax attention, also with a window.
 
 
-def _check_meta(q: Tensor, k: Tensor, v: Tensor) -> None:
+def _check_meta(q: Tensor, k: Tensor, v: Tensor, grouped: bool = False) -> None:
     """Raises the errors of the extension for meta tensors, which it does not see."""
     if not q.is_meta:
         return
@@ -174,7 +174,8 @@ def _check_meta(q: Tensor, k: Tensor, v: Tensor) -> None:
             raise ValueError(f"q is on meta, and another tensor is on {x.device}")
         if x.dtype != q.dtype:
             raise TypeError(f"expected {q.dtype} like q, not {x.dtype}")
-    if k.shape != (q.shape[0], v.shape[1], *q.shape[2:]) or v.shape[:3] != k.shape[:3]:
+    heads = k.shape[2] if grouped and k.shape[2] and q.shape[2] % k.shape[2] == 0 else q.shape[2]
+    if k.shape != (q.shape[0], v.shape[1], heads, q.shape[3]) or v.shape[:3] != k.shape[:3]:
         shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
         raise ValueError(f"expected q, k and v with the same batch and heads, and k and v of one length, not {shapes}")
 
@@ -186,39 +187,40 @@ def _softmax_results(q: Tensor, v: Tensor) -> Tuple[Tensor, Tensor]:
 
 
 def _softmax_forward(
-    q: Tensor, k: Tensor, v: Tensor, lengths: Optional[Tensor], seed: Optional[Tensor], causal: bool,
-    scale: float, dropout: float, block: int, before: int, after: int,
+    q: Tensor, k: Tensor, v: Tensor, lengths: Optional[Tensor], seed: Optional[Tensor], mask: Optional[Tensor],
+    causal: bool, scale: float, dropout: float, block: int, before: int, after: int,
 ) -> Tuple[Tensor, Tensor]:  # fmt: skip
     out, statistics = _softmax_results(q, v)
     _core.softmax_forward(
-        torch.get_num_threads(), q, k, v, lengths, causal, scale, dropout, _seed(seed), block, before, after,
+        torch.get_num_threads(), q, k, v, lengths, causal, scale, dropout, _seed(seed), block, before, after, mask,
         out, statistics,
     )  # fmt: skip
     return out, statistics
 
 
-def _softmax_fake(q, k, v, lengths, seed, causal, scale, dropout, block, before, after):
-    _check_meta(q, k, v)
+def _softmax_fake(q, k, v, lengths, seed, mask, causal, scale, dropout, block, before, after):
+    _check_meta(q, k, v, grouped=True)
     return _softmax_results(q, v)
 
 
 def _softmax_backward(gradients, tensors, outputs, constants):
-    q, k, v, lengths, seed = tensors
+    q, k, v, lengths, seed, mask = tensors
     causal, scale, dropout, block, before, after = constants
     targets = q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
     _core.softmax_backward(
-        torch.get_num_threads(), q, k, v, lengths, causal, scale, dropout, _seed(seed), block, before, after,
+        torch.get_num_threads(), q, k, v, lengths, causal, scale, dropout, _seed(seed), block, before, after, mask,
         *outputs, gradients[0], *targets,
     )  # fmt: skip
     return targets
 
 
-softmax = Operator("softmax_attention", _softmax_forward, _softmax_fake, _softmax_backward, 5, 3)
+softmax = Operator("softmax_attention", _softmax_forward, _softmax_fake, _softmax_backward, 6, 3)
 
 
 # Linear attention.
 
 FEATURE_MAPS = {"elu_plus_one": 0, "relu": 1, "squared_relu": 2, "exponential": 3}
+IDENTITY = 4  # no feature map; results are numerators
 
 
 def _linear_forward(

@@ -108,7 +108,7 @@ def measure_overhead() -> dict:
     out, sums = torch.empty(1, 4, 1, 8), torch.empty(1, 1, 4)
     limit = 1 << 40
     actions = {
-        "direct": lambda: _core.softmax_forward(1, q, q, q, None, True, 0.0, 0.0, 0, 1, limit, limit, out, sums),
+        "direct": lambda: _core.softmax_forward(1, q, q, q, None, True, 0.0, 0.0, 0, 1, limit, limit, None, out, sums),
         "forward": lambda: tt.softmax_attention(q, q, q, causal=True),
         "forward_recorded": lambda: tt.softmax_attention(tracked, q, q, causal=True),
         "forward_backward": lambda: tt.softmax_attention(tracked, q, q, causal=True).backward(cotangent),
