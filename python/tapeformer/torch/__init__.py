@@ -8,6 +8,16 @@ decays and states stay float32. Wrong shapes and devices raise ValueError, and w
 """
 
 from ._attention_interface import register_attention
+from ._encoders import (
+    RecurrentEncoderBuilder,
+    RecurrentTransformerEncoder,
+    RecurrentTransformerEncoderLayer,
+    TransformerEncoder,
+    TransformerEncoderBuilder,
+    TransformerEncoderLayer,
+    make_mirror,
+)
+from ._fla import patch_fla
 from ._functions import (
     gated_linear_attention,
     linear_attention,
@@ -15,6 +25,7 @@ from ._functions import (
     lsh_attention,
     softmax_attention,
 )
+from ._gated_layers import GatedDeltaNet, GatedDeltaState, GatedRMSNorm, ShortConvolution
 from ._layers import gated_rms_norm, short_conv
 from ._masks import FullMask, LengthMask, TriangularCausalMask
 from ._modules import (
@@ -42,15 +53,25 @@ __all__ = [
     "CausalLinearAttention",
     "FullAttention",
     "FullMask",
+    "GatedDeltaNet",
+    "GatedDeltaState",
+    "GatedRMSNorm",
     "KeyValueState",
     "LengthMask",
     "LinearAttention",
     "LinearState",
     "LocalAttention",
     "RecurrentAttentionLayer",
+    "RecurrentEncoderBuilder",
     "RecurrentFullAttention",
     "RecurrentLinearAttention",
+    "RecurrentTransformerEncoder",
+    "RecurrentTransformerEncoderLayer",
     "ReformerAttention",
+    "ShortConvolution",
+    "TransformerEncoder",
+    "TransformerEncoderBuilder",
+    "TransformerEncoderLayer",
     "TriangularCausalMask",
     "gated_linear_attention",
     "gated_linear_attention_step",
@@ -59,6 +80,8 @@ __all__ = [
     "linear_attention_step",
     "local_attention",
     "lsh_attention",
+    "make_mirror",
+    "patch_fla",
     "patch_transformers",
     "register_attention",
     "short_conv",

@@ -47,12 +47,14 @@ def recurrent_delta_rule(
 
 
 def run_rule(
-    q, k, v, log_decay=None, beta=None, *, initial_state=None, normalize=False, scale=None, delta=True, cu_seqlens=None
-):
+    q, k, v, log_decay=None, beta=None, *, initial_state=None, normalize=False, scale=None, delta=True, cu_seqlens=None,
+    boundaries=None,
+):  # fmt: skip
     """Returns the float32 results and final states of a gated rule, with the erase key k if `delta` is true.
 
     q and k can have fewer heads than v. With `cu_seqlens` (sequences + 1,), the tokens of a batch of one are packed
     sequences, and states are (sequences, heads, dim, value_dim).
+    `boundaries` are the starts of sequences without states (batch, length).
     """
     scale = k.shape[3] ** -0.5 if scale is None else scale
     q, k, v = q.float(), k.float(), v.float()
@@ -68,7 +70,7 @@ def run_rule(
         tokens, lengths = find_tokens(cu_seqlens)
         q, k, v, log_decay, beta = (x if x is None else unpack(x, tokens) for x in (q, k, v, log_decay, beta))
     inputs = [q, k, v, log_decay, beta, initial_state]
-    if tokens is None and q.shape[1] == 1 and not (is_compiling() or needs_gradient(inputs)):
+    if tokens is None and boundaries is None and q.shape[1] == 1 and not (is_compiling() or needs_gradient(inputs)):
         state = None if initial_state is None else initial_state.clone(memory_format=torch.contiguous_format)
         q, k, v, log_decay, beta = (x if x is None else x[:, 0] for x in inputs[:5])
         erase = k if delta else None
@@ -76,7 +78,7 @@ def run_rule(
         return out[:, None], state
     out, state = gated_linear_attention(
         q, k, v, log_decay=log_decay, erase=k if delta else None, beta=beta, initial_state=initial_state,
-        lengths=None if tokens is None else lengths,
+        lengths=None if tokens is None else lengths, boundaries=boundaries,
     )  # fmt: skip
     return (out if tokens is None else out[tokens][None]), state
 

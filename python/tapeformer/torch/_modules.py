@@ -34,13 +34,17 @@ class FullAttention(nn.Module):
 
 
 class LinearAttention(nn.Module):
-    """Linear attention to all keys. `query_dimensions` is accepted, and not needed."""
+    """Linear attention to all keys. `query_dimensions` is accepted, and not needed.
+
+    `feature_map` is a name, or a function of tensors (..., dim).
+    """
 
     def __init__(self, query_dimensions=None, feature_map="elu_plus_one", eps: float = 1e-6, event_dispatcher=""):
         super().__init__()
         self.feature_map = feature_map or "elu_plus_one"
         self.eps = eps
-        functions.find_feature_map(self.feature_map)
+        if not callable(self.feature_map):
+            functions.find_feature_map(self.feature_map)
 
     def forward(self, queries, keys, values, attn_mask=None, query_lengths=None, key_lengths=None):
         is_causal(attn_mask, "LinearAttention", allow_causal=False)
@@ -195,7 +199,8 @@ class RecurrentLinearAttention(nn.Module):
         super().__init__()
         self.feature_map = feature_map or "elu_plus_one"
         self.eps = eps
-        functions.find_feature_map(self.feature_map)
+        if not callable(self.feature_map):
+            functions.find_feature_map(self.feature_map)
 
     def forward(self, query, key, value, state=None, memory=None):
         state = memory if state is None else state

@@ -1,6 +1,6 @@
 """Recurrent forms of causal attention: one token in, one result out. No gradients are computed."""
 
-from typing import NamedTuple, Optional, Tuple
+from typing import Callable, NamedTuple, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch.autograd.graph import increment_version
 from .. import _core
 from .._arguments import read_integer
 from ._arguments import cast_for_autocast, check_dense, check_inputs, read_gate
-from ._functions import find_feature_map, read_scale
+from ._functions import apply_feature_map, find_feature_map, read_scale
 from ._ops import UNLIMITED
 
 _TRACERS = [getattr(torch._C._TorchDispatchModeKey, name) for name in ("PROXY", "FAKE")]
@@ -29,14 +29,14 @@ class KeyValueState(NamedTuple):
     The tensors have the dtype of the tokens. A state with bfloat16 tensors for float32 tokens halves their memory.
     """
 
-    keys: Tensor  # (batch, capacity, heads, dim)
-    values: Tensor  # (batch, capacity, heads, value_dim)
+    keys: Tensor  # (batch, capacity, key_heads, dim)
+    values: Tensor  # (batch, capacity, key_heads, value_dim)
     length: int  # number of tokens
 
 
 def linear_attention_step(
-    q: Tensor, k: Tensor, v: Tensor, state: Optional[LinearState] = None, *, feature_map: str = "elu_plus_one",
-    eps: float = 1e-6,
+    q: Tensor, k: Tensor, v: Tensor, state: Optional[LinearState] = None, *,
+    feature_map: Union[str, Callable[[Tensor], Tensor]] = "elu_plus_one", eps: float = 1e-6,
 ) -> Tuple[Tensor, LinearState]:  # fmt: skip
     """Processes one token of causal linear attention.
 
@@ -45,11 +45,16 @@ def linear_attention_step(
         k: Key (batch, heads, dim).
         v: Value (batch, heads, value_dim).
         state: The state after the previous token, which is changed in place; None before the first token.
+        feature_map: See linear_attention().
+        eps: Added to the denominators.
 
     Returns:
         The result (batch, heads, value_dim), and the state.
     """
     (q, k, v), dtype = _prepare("linear_attention_step", q, k, v)
+    if callable(feature_map):
+        with torch.no_grad():
+            return _step_features(apply_feature_map(feature_map, q), apply_feature_map(feature_map, k), v, state, eps, dtype)
     if state is None:
         state = LinearState(q.new_zeros((*q.shape, v.shape[2])), q.new_zeros(q.shape))
     _check_state("linear_attention_step", state, LinearState)
@@ -59,6 +64,17 @@ def linear_attention_step(
     return out, state
 
 
+def _step_features(q, k, v, state, eps, dtype) -> Tuple[Tensor, LinearState]:
+    """Processes one token of linear attention with features of the caller."""
+    if state is None:
+        state = LinearState(q.new_zeros((*q.shape, v.shape[2])), q.new_zeros(q.shape))
+    _check_state("linear_attention_step", state, LinearState)
+    state.kv.add_(k[..., None] * v[:, :, None])
+    state.key_sum.add_(k)
+    sums = (q[:, :, None] @ state.kv)[:, :, 0]
+    return (sums / ((q * state.key_sum).sum(2, keepdim=True) + eps)).to(dtype), state
+
+
 def softmax_attention_step(
     q: Tensor, k: Tensor, v: Tensor, state: Optional[KeyValueState] = None, *, scale: Optional[float] = None,
     window: Optional[int] = None,
@@ -66,7 +82,9 @@ def softmax_attention_step(
     """Processes one token of causal softmax attention.
 
     Args:
-        q, k, v: See linear_attention_step().
+        q: Query (batch, heads, dim), float32, float64 or bfloat16.
+        k: Key (batch, key_heads, dim), where `key_heads` divides `heads`.
+        v: Value (batch, key_heads, value_dim).
         state: The keys and values of the previous tokens; None before the first token.
         scale: Multiplier of q . k; by default 1 / sqrt(dim).
         window: The token attends to itself and to the `window` - 1 tokens before it; None: to all tokens. The
@@ -85,7 +103,7 @@ def softmax_attention_step(
     if window is None and all(x.dim() == 4 and x.shape[1] == length for x in state[:2]):
         grown = (torch.cat([x, x.new_empty((x.shape[0], max(length, 16), *x.shape[2:]))], dim=1) for x in state[:2])
         state = KeyValueState(*grown, length)
-    out = v.new_empty(v.shape)
+    out = v.new_empty((*q.shape[:2], v.shape[2]))
     length = _core.softmax_step(
         torch.get_num_threads(), q, k, v, *state[:2], length, read_scale(scale), before, out
     )

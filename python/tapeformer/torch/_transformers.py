@@ -25,6 +25,12 @@ _FUNCTIONS = {
     "causal_conv1d_fn": rules.convolve,
     "causal_conv1d_update": rules.convolve_token,
 }
+_GROUPS = (  # the functions of a layer; the convolutions are in all of them
+    ("torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule"),
+    ("chunk_kimi_delta_attention", "recurrent_kimi_delta_attention"),
+    ("mamba2_chunk_scan", "mamba2_selective_state_update"),
+    ("causal_conv1d_fn", "causal_conv1d_update"),
+)
 _NORM = "RMSNormGated"  # the end of the names of classes
 
 
@@ -47,6 +53,7 @@ def patch_transformers(*models: str) -> Patch:
     sites, patched, missing = [], [], []
     found = set()
     for module in _find_modules(models):
+        missing += [f"{module.__name__}: {name} (not found)" for name in _list_absent(module)]
         for owner, name, function, sample in _list_candidates(module):
             found.add(name if name in _FUNCTIONS else _NORM)
             problem = None if is_replaced(owner, name) else _compare(vars(owner)[name], function, sample)
@@ -76,6 +83,16 @@ def _find_modules(models) -> Iterator[Any]:
         name = path.parent.name
         if (not models or name in models) and pattern.search(path.read_bytes()):
             yield importlib.import_module(f"transformers.models.{name}.{path.stem}")
+
+
+def _list_absent(module) -> List[str]:
+    """Returns the functions that a layer of the module needs beside those that the module has."""
+    names = set(vars(module))
+    absent: List[str] = []
+    for group in _GROUPS:
+        if names & set(group):
+            absent += [name for name in group if name not in names]
+    return absent
 
 
 def _list_candidates(module) -> Iterator[Tuple[Any, str, Any, Dict]]:
