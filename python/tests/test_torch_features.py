@@ -145,7 +145,7 @@ def test_gradients_in_transforms_of_torch_func(name):
 def test_operators_pass_the_checks_of_torch_library(name):
     q, k, v = make_inputs(8)
     operator = {"softmax_attention": tt._ops.softmax, "linear_attention": tt._ops.linear}[name]
-    rest = (None, True, 0.0, 0.0, 1, 1 << 40, 1 << 40) if name == "softmax_attention" else (True, 0, 1e-6)
+    rest = (None, None, True, 0.0, 0.0, 1, 1 << 40, 1 << 40) if name == "softmax_attention" else (True, 0, 1e-6)
     tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
     torch.library.opcheck(operator.custom, (q, k, v, None, *rest), test_utils=tests)
 

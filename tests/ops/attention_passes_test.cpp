@@ -1,9 +1,11 @@
-// Tests of the passes of attention (ops/attention_result.h), which equal the op and its gradient on the tape.
+// Tests of the passes of attention (ops/attention_result.h) and of the layers beside it (ops/layer_passes.h),
+// which equal the op and its gradient on the tape.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 
 #include "ops/gated_linear_attention.h"
+#include "ops/layer_passes.h"
 #include "ops/linear_attention.h"
 #include "ops/lsh_attention.h"
 #include "ops/softmax_attention.h"
@@ -159,4 +161,36 @@ TEST_CASE("a borrowed tensor uses the array of the caller and does not free it")
     columns.fill(7);
   }
   CHECK(values == std::vector<float>(6, 7));
+}
+
+TEST_CASE("the passes of short convolutions and gated norms equal the ops") {
+  const Tensor x = normal({2, 9, 5}, 1), cotangent = normal({2, 9, 5}, 9);
+  const Tensor out = Tensor::full(x.shape(), 99, x.dtype());
+  SUBCASE("short convolutions") {
+    const Tensor weight = normal({5, 4}, 2), history = normal({2, 3, 5}, 3);
+    const ShortConvOptions options{.activation = GateActivation::silu, .history = history};
+    const std::vector<Tensor> inputs{x, weight, history};
+    const TapeResult expected =
+        run_on_tape(inputs, cotangent, [&] { return short_conv(x, weight, options); });
+    const Gradients gradients = allocate_like(inputs);
+    const NoGradScope no_grad;
+    short_conv_forward_into(x, weight, options, out);
+    short_conv_backward_into(x, weight, options, cotangent, gradients);
+    check_equal(expected, out, gradients);
+    CHECK_THROWS_WITH_AS(short_conv_forward_into(x, weight, options, history), doctest::Contains("(2, 3, 5)"),
+                         ShapeError);
+  }
+  SUBCASE("gated norms") {
+    const Tensor weight = normal({5}, 2), gate = normal(x.shape(), 3);
+    const RmsNormOptions options{.gate = gate};
+    const std::vector<Tensor> inputs{x, weight, gate};
+    const TapeResult expected = run_on_tape(inputs, cotangent, [&] { return rms_norm(x, weight, options); });
+    const Gradients gradients = allocate_like(inputs);
+    const NoGradScope no_grad;
+    rms_norm_forward_into(x, weight, options, out);
+    rms_norm_backward_into(x, weight, options, cotangent, gradients);
+    check_equal(expected, out, gradients);
+    CHECK_THROWS_WITH_AS(rms_norm_backward_into(x, weight, options, weight, gradients),
+                         doctest::Contains("(5,)"), ShapeError);
+  }
 }
