@@ -2,10 +2,12 @@
 // differentiation; see ops/attention_result.h. Results and gradients are contiguous tensors of the caller.
 #pragma once
 
-#include "ops/rms_norm.h"
-#include "ops/short_conv.h"
+#include "autograd/tape.h"
 
 namespace tapeformer {
+
+struct RmsNormOptions;    // ops/rms_norm.h
+struct ShortConvOptions;  // ops/short_conv.h
 
 // `out` has the shape and dtype of x. The gradients of x, weight and history are the elements of `gradients`.
 void short_conv_forward_into(const Tensor& x, const Tensor& weight, const ShortConvOptions& options,

@@ -41,20 +41,20 @@ void bind_passes(nb::module_& m, const char* forward_name, const char* backward_
         const ComputeScope compute(threads, tq);
         forward(tq, tk, tv, options, result);
       });
-  add_function(m, backward_name,
-               [=](int threads, Object q, Object k, Object v, Arguments... arguments, Object out,
-                   Object statistics, const OptionalObject& gradient, Object gq, Object gk, Object gv) {
-                 const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
-                 const Options options = read_options(arguments...);
-                 const AttentionResult result = read_result(out, statistics);
-                 const Tensor g = read_tensor(gradient, "gradient");
-                 Gradients gradients{read_new_tensor(gq, "gq"), read_new_tensor(gk, "gk"),
-                                     read_new_tensor(gv, "gv")};
-                 if constexpr (requires { options.bias; })
-                   if (options.bias.defined()) gradients.push_back({});  // a mask has no gradient
-                 const ComputeScope compute(threads, tq);
-                 backward(tq, tk, tv, options, result, g, gradients);
-               });
+  add_function(
+      m, backward_name,
+      [=](int threads, Object q, Object k, Object v, Arguments... arguments, Object out, Object statistics,
+          const OptionalObject& gradient, Object gq, Object gk, Object gv) {
+        const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
+        const Options options = read_options(arguments...);
+        const AttentionResult result = read_result(out, statistics);
+        const Tensor g = read_tensor(gradient, "gradient");
+        Gradients gradients{read_new_tensor(gq, "gq"), read_new_tensor(gk, "gk"), read_new_tensor(gv, "gv")};
+        if constexpr (requires { options.bias; })
+          if (options.bias.defined()) gradients.push_back({});  // a mask has no gradient
+        const ComputeScope compute(threads, tq);
+        backward(tq, tk, tv, options, result, g, gradients);
+      });
 }
 
 SoftmaxAttentionOptions read_softmax_options(const OptionalObject& lengths, bool causal, double scale,

@@ -1,6 +1,8 @@
 // The passes of short convolutions and gated norms as Python functions of torch tensors. The caller allocates
 // the results. tapeformer/torch/_layers.py documents the arguments.
 #include "ops/layer_passes.h"
+#include "ops/rms_norm.h"
+#include "ops/short_conv.h"
 #include "python/src/tensor_access.h"
 
 namespace tapeformer::python {

@@ -8,6 +8,8 @@
 #include "ops/layer_passes.h"
 #include "ops/linear_attention.h"
 #include "ops/lsh_attention.h"
+#include "ops/rms_norm.h"
+#include "ops/short_conv.h"
 #include "ops/softmax_attention.h"
 #include "tests/ops/attention_inputs.h"
 #include "tests/support/random.h"
