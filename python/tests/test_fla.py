@@ -92,3 +92,15 @@ def test_other_layers_are_named(patch):
     assert not any(": GatedDeltaNet (" in line for line in patch.missing)
     with tt.patch_fla() as second:
         assert second.patched == patch.patched
+
+
+def test_layers_of_transformers_run_on_the_cpu_beside_fla():
+    """Without the patch, transformers calls the functions of fla, which need a GPU."""
+    modeling = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
+    config = modeling.Qwen3NextConfig(
+        hidden_size=32, linear_num_value_heads=4, linear_num_key_heads=2, linear_key_head_dim=8,
+        linear_value_head_dim=12, num_hidden_layers=1, layer_types=["linear_attention"],
+    )  # fmt: skip
+    layer, x = modeling.Qwen3NextGatedDeltaNet(config, 0), torch.randn(1, 9, 32)
+    with tt.patch_transformers("qwen3_next"):
+        torch.testing.assert_close(layer(x), tt.GatedDeltaNet.from_layer(layer)(x)[0], rtol=1e-4, atol=1e-5)

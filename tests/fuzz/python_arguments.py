@@ -117,7 +117,9 @@ def linear_formula(q, k, v, mask, feature_map, eps):
     return (weights @ v / (weights.sum(-1, keepdim=True) + eps)).transpose(1, 2)
 
 
-def gated_formula(q, k, v, log_decay=None, erase=None, beta=None, initial_state=None, lengths=None, reverse=False):
+def gated_formula(
+    q, k, v, log_decay=None, erase=None, beta=None, initial_state=None, lengths=None, boundaries=None, reverse=False
+):
     batch, length, heads, dim = q.shape
     state = torch.zeros(batch, heads, dim, v.shape[3], dtype=torch.float64)
     state = state if initial_state is None else initial_state.double()
@@ -126,6 +128,8 @@ def gated_formula(q, k, v, log_decay=None, erase=None, beta=None, initial_state=
     q, k, v = (x.double() for x in (q, k, v))
     for t in reversed(range(length)) if reverse else range(length):
         new = state
+        if boundaries is not None and t + reverse < length:
+            new = new * (boundaries[:, t + reverse] == 0)[:, None, None, None]
         if log_decay is not None:
             g = (log_decay if log_decay.dim() == 1 else log_decay[:, t]).double().exp()
             new = new * (g[..., None, None] if log_decay.dim() < 4 else g[..., None])
@@ -150,9 +154,16 @@ def draw_attention(d):
 
 def softmax(d):
     q, k, v, named = draw_attention(d)
+    group = d.rng.choice([n for n in (1, 2, 3) if d.heads % n == 0])
+    k, v = k[:, :, ::group], v[:, :, ::group]
     named["scale"] = d.rng.choice([None, 0.3, 1, -0.5])
     mask = pairs(q.shape[1], k.shape[1], named["causal"], named["lengths"])
-    return tt.softmax_attention, [q, k, v], named, lambda: softmax_formula(q, k, v, mask, named["scale"])
+    if d.rng.random() < 0.4:
+        shape = d.rng.choice([(d.batch, 1, 1), (1, d.heads, q.shape[1]), (q.shape[1],)])
+        named["mask"] = torch.rand(*shape, k.shape[1]) < 0.7
+        mask = mask & named["mask"]
+    keys = [x.repeat_interleave(group, 2) for x in (k, v)]
+    return tt.softmax_attention, [q, k, v], named, lambda: softmax_formula(q, *keys, mask, named["scale"])
 
 
 def local(d):
@@ -201,6 +212,8 @@ def gated(d):
     q, v = (d.tensor(d.batch, d.length, d.heads, n) for n in (d.dim, d.value_dim))
     k = d.layout(torch.nn.functional.normalize(torch.randn(d.batch, d.length, d.heads, d.dim), dim=-1).to(d.dtype))
     named = gates(d, d.batch, d.length) | {"lengths": d.lengths(d.length), "reverse": d.rng.random() < 0.3}
+    if d.rng.random() < 0.3:
+        named["boundaries"] = torch.randint(0, 2, (d.batch, d.length))
     if d.rng.random() < 0.4:
         named["initial_state"] = d.tensor(d.batch, d.heads, d.dim, d.value_dim, dtype=d.gate)
     return tt.gated_linear_attention, [q, k, v], named, lambda: gated_formula(q, k, v, **named)
@@ -278,7 +291,50 @@ def masks(d):
     return module.eval(), [q, k, v, mask, None, key_lengths], {}, formula
 
 
-CALLS = [softmax, local, linear, lsh, gated, linear_step, softmax_step, gated_step, masks]
+ACTIVATIONS = {None: lambda x: x, "silu": torch.nn.functional.silu, "sigmoid": torch.sigmoid}
+
+
+def conv_formula(x, weight, activation=None, history=None, lengths=None, boundaries=None):
+    x, weight, kernel = x.double(), weight.double(), weight.shape[1]
+    valid = torch.full((x.shape[0],), x.shape[1]) if lengths is None else lengths.long()
+    out = torch.zeros_like(x)
+    for b in range(x.shape[0]):
+        first = torch.zeros(kernel - 1, x.shape[2]).double() if history is None else history[b].double()
+        tokens = torch.cat([first, x[b]])
+        for t in range(valid[b]):
+            earlier = [s for s in range(t + 1) if boundaries is not None and boundaries[b, s]]
+            start = max(t, earlier[-1] + kernel - 1) if earlier else t
+            out[b, t] = ACTIVATIONS[activation]((tokens[start : t + kernel] * weight.T[start - t :]).sum(0))
+    return out
+
+
+def conv(d):
+    d.length, kernel = min(d.length, 33), d.rng.choice([1, 2, 4])
+    x = d.tensor(d.batch, d.length, d.dim)
+    named = {"activation": d.rng.choice(list(ACTIVATIONS)), "lengths": d.lengths(d.length)}
+    if d.rng.random() < 0.5:
+        named["history"] = d.tensor(d.batch, kernel - 1, d.dim)
+    if d.rng.random() < 0.3:
+        named["boundaries"] = torch.randint(0, 2, (d.batch, d.length))
+    weight = d.tensor(d.dim, kernel, dtype=d.gate)
+    return tt.short_conv, [x, weight], named, lambda: conv_formula(x, weight, **named)
+
+
+def norm(d):
+    shape = [d.batch, d.length, d.heads][: d.rng.randrange(4)] + [d.dim]
+    x, weight, gate = d.tensor(*shape), d.tensor(d.dim, dtype=d.gate), d.tensor(*shape)
+    weight, gate = (y if d.rng.random() < 0.7 else None for y in (weight, gate))
+    named = {"activation": d.rng.choice(list(ACTIVATIONS)), "eps": d.rng.choice([1e-6, 1e-2, 1])}
+
+    def formula():
+        y = x.double() * torch.rsqrt(x.double().pow(2).mean(-1, keepdim=True) + named["eps"])
+        y = y if weight is None else y * weight.double()
+        return y if gate is None else y * ACTIVATIONS[named["activation"]](gate.double())
+
+    return tt.gated_rms_norm, [x, weight, gate], named, formula
+
+
+CALLS = [softmax, local, linear, lsh, gated, linear_step, softmax_step, gated_step, masks, conv, norm]
 
 
 def odd_values(rng, x):
@@ -289,7 +345,7 @@ def odd_values(rng, x):
         values = [None, 0.5, [1.0], plain.numpy() if plain.dtype != torch.bfloat16 else [2], plain.to("meta"), plain.to(torch.complex64), plain.half()]
         values += [plain.double(), plain.float(), plain.bfloat16(), plain.long(), plain.bool(), plain.to_sparse(), plain[:0], plain[:1]]
         values += [plain.unsqueeze(0), plain.flatten(), plain.sum(), torch.cat([plain, plain]), plain.narrow(-1, 0, 0) if x.dim() else plain]
-        values += [plain[None].expand(2, *x.shape), -plain, torch.full_like(plain, 1 << 40 if plain.dtype == torch.int64 else 7)]
+        values += [plain[None].expand(2, *x.shape), ~plain if plain.dtype == torch.bool else -plain, torch.full_like(plain, 1 << 40 if plain.dtype == torch.int64 else 7)]
     if isinstance(x, tuple) and hasattr(x, "_fields"):
         i = rng.randrange(len(x))
         values = [tuple(x), x._replace(**{x._fields[i]: odd_values(rng, x[i])}), x[0], None]

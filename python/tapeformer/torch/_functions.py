@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .._arguments import read_integer
 from . import _ops
-from ._arguments import cast_for_autocast, check_inputs, read_gate, read_lengths
+from ._arguments import cast_for_autocast, check_dense, check_inputs, read_gate, read_lengths
 
 
 def softmax_attention(
@@ -220,11 +220,16 @@ def _clear_states(q, log_decay, boundaries, reverse) -> Tensor:
     if not isinstance(boundaries, Tensor) or boundaries.shape != q.shape[:2]:
         found = tuple(boundaries.shape) if isinstance(boundaries, Tensor) else type(boundaries).__name__
         raise ValueError(f"gated_linear_attention: boundaries is {found}, expected {tuple(q.shape[:2])}")
+    check_dense("gated_linear_attention: boundaries", boundaries)
+    if not q.dtype.is_floating_point:
+        raise TypeError(f"gated_linear_attention: q is {q.dtype}, expected floats")
     starts = boundaries != 0
     if reverse:  # the last token of a sequence is then its first
         starts = torch.cat([starts[:, 1:], starts.new_zeros(starts.shape[0], min(starts.shape[1], 1))], 1)
     if log_decay is None:
         log_decay = q.new_zeros((*q.shape[:3], 1), dtype=_ops.compute_dtype(q))
+    if starts.device != log_decay.device:
+        raise ValueError(f"gated_linear_attention: boundaries is on {starts.device}, and log_decay on {log_decay.device}")
     return log_decay.masked_fill(starts[:, :, None, None], -torch.inf)
 
 
@@ -273,6 +278,7 @@ def _read_mask(mask, q, k) -> Tensor:
     """Returns a mask as numbers (batch, heads, query_length, key_length) that are added to scores."""
     if not isinstance(mask, Tensor):
         raise TypeError(f"softmax_attention: mask must be a torch.Tensor, not {type(mask).__name__}")
+    check_dense("softmax_attention: mask", mask)
     if mask.requires_grad:
         raise ValueError("softmax_attention: the mask has no gradient, and this one requires it; pass mask.detach()")
     dtype = _ops.compute_dtype(q)

@@ -42,12 +42,14 @@ def short_conv(
     Returns:
         A contiguous tensor (batch, length, channels).
     """
-    _check_rank("short_conv", "x", x, 3)
-    if not isinstance(weight, Tensor) or weight.dim() != 2 or weight.shape[0] != x.shape[2]:
-        raise ValueError(f"short_conv: expected a weight ({x.shape[2]}, kernel), not {_describe(weight)}")
-    if history is not None and history.dtype != x.dtype:
-        raise TypeError(f"short_conv: the history is {history.dtype}, expected {x.dtype}")
+    _check_tensor("short_conv", "x", x, "(batch, length, channels)")
+    _check_tensor("short_conv", "weight", weight, "(channels, kernel)")
+    if weight.shape[0] != x.shape[2]:
+        raise ValueError(f"short_conv: expected a weight ({x.shape[2]}, kernel), not {tuple(weight.shape)}")
+    if history is not None:
+        _check_tensor("short_conv", "history", history, "(batch, kernel - 1, channels)", x.dtype)
     if boundaries is not None:
+        _check_tensor("short_conv", "boundaries", boundaries, "(batch, length)")
         boundaries = boundaries.to(torch.int64)
     number, lengths = _find_activation("short_conv", activation), read_lengths(lengths)
     if _is_transformed():
@@ -70,9 +72,9 @@ def gated_rms_norm(
     Returns:
         A contiguous tensor like x.
     """
-    _check_rank("gated_rms_norm", "x", x, None)
-    if gate is not None and gate.dtype != x.dtype:
-        raise TypeError(f"gated_rms_norm: the gate is {gate.dtype}, expected {x.dtype}")
+    _check_tensor("gated_rms_norm", "x", x, None)
+    if gate is not None:
+        _check_tensor("gated_rms_norm", "gate", gate, None, x.dtype)
     number = _find_activation("gated_rms_norm", activation)
     if _is_transformed():
         return _normalize(x, weight, gate, number, eps)
@@ -84,21 +86,19 @@ def _is_transformed() -> bool:
     return peek_interpreter_stack() is not None and not is_compiling()
 
 
-def _describe(x) -> str:
-    return str(tuple(x.shape)) if isinstance(x, Tensor) else type(x).__name__
-
-
-def _check_rank(op, name, x, rank) -> None:
+def _check_tensor(op, name, x, dimensions, dtype=None) -> None:
+    """Raises an error for a wrong number of dimensions, which are "(..., dim)" if `dimensions` is None."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{op}: {name} must be a torch.Tensor, not {type(x).__name__}")
     check_dense(f"{op}: {name}", x)
-    if x.dim() == 0 or (rank is not None and x.dim() != rank):
-        expected = "(batch, length, channels)" if rank == 3 else "(..., dim)"
-        raise ValueError(f"{op}: expected {name} {expected}, not {_describe(x)}")
+    if dtype is not None and x.dtype != dtype:
+        raise TypeError(f"{op}: {name} is {x.dtype}, expected {dtype}")
+    if x.dim() == 0 if dimensions is None else x.dim() != dimensions.count(",") + 1:
+        raise ValueError(f"{op}: expected {name} {dimensions or '(..., dim)'}, not {tuple(x.shape)}")
 
 
 def _find_activation(op, name) -> int:
-    if name not in ACTIVATIONS:
+    if not (name is None or isinstance(name, str)) or name not in ACTIVATIONS:
         raise ValueError(f"{op}: activation must be None, 'silu' or 'sigmoid', not {name!r}")
     return ACTIVATIONS[name]
 
