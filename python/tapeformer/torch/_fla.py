@@ -82,13 +82,14 @@ def _make_rule(original):
 
 
 def _run_rule(arguments: Dict[str, Any]):
-    x = {name: value for name, value in arguments.items() if value is not None and value is not False}
-    q, k, v, g, beta, state = (x.get(name) for name in ("q", "k", "v", "g", "beta", "initial_state"))
+    x: Dict[str, Any] = {name: value for name, value in arguments.items() if value is not None and value is not False}
+    q, k, v = x["q"], x["k"], x["v"]
+    g, beta, state = (x.get(name) for name in ("g", "beta", "initial_state"))
     tensors = [value for name, value in x.items() if isinstance(value, Tensor) and not name.startswith(("cu_", "chunk_"))]
     if set(x) - _ARGUMENTS or not rules.computes(*tensors):
         return NotImplemented
     if "use_gate_in_kernel" in x:
-        bias = x.get("dt_bias")
+        bias, g = x.get("dt_bias"), x["g"]
         g = F.softplus(g.float() if bias is None else g.float() + bias.float().reshape(g.shape[2:]))
         g = -x["A_log"].float().exp().reshape(-1, *[1] * (g.dim() - 3)) * g
     if beta is not None and "use_beta_sigmoid_in_kernel" in x:

@@ -1,7 +1,7 @@
 """Whole gated layers with the parameters of flash-linear-attention, so that its state dicts load."""
 
 import math
-from typing import NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,9 @@ class GatedDeltaState(NamedTuple):
     """The state of a GatedDeltaNet after a token."""
 
     recurrent: Tensor  # (batch, value_heads, dim, value_dim), float32
-    q_conv: Tensor  # (batch, conv_size - 1, channels): the last inputs of the convolution
-    k_conv: Tensor
-    v_conv: Tensor
+    q_conv: Optional[Tensor]  # (batch, conv_size - 1, channels): the last inputs of the convolution, if there is one
+    k_conv: Optional[Tensor]
+    v_conv: Optional[Tensor]
 
 
 class ShortConvolution(nn.Conv1d):
@@ -142,7 +142,7 @@ class GatedDeltaNet(nn.Module):
         return out, GatedDeltaState(recurrent.detach(), *kept)
 
     @classmethod
-    def from_layer(cls, layer: nn.Module) -> "GatedDeltaNet":
+    def from_layer(cls, layer: Any) -> "GatedDeltaNet":
         """Returns a layer with copies of the weights of a GatedDeltaNet of transformers (Qwen3-Next and Qwen3.5)."""
         old = layer.state_dict()
         heads, value_heads = layer.num_k_heads, layer.num_v_heads
