@@ -51,9 +51,13 @@ def attend_softmax(
         key, value = key[:, :, :length], value[:, :, :length]
     if attention_mask is not None:
         attention_mask = attention_mask[..., :key_length]
+    groups = query.shape[1] // max(key.shape[1], 1)
+    is_packed = length == 1 and groups > 1 and (attention_mask is None or attention_mask.shape[1] == 1)
+    if is_packed:  # the queries of a group are like tokens of one head, so that keys are read once
+        query = query.unflatten(1, (-1, groups)).flatten(2, 3)
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
     out = softmax_attention(q, k, v, causal=causal, scale=scaling, dropout_p=dropout, mask=attention_mask)
-    return out, None
+    return (out.transpose(1, 2).flatten(1, 2).unsqueeze(1) if is_packed else out), None
 
 
 def attend_linear(

@@ -42,13 +42,14 @@ def make_model(options: argparse.Namespace):
     else:
         settings = {"num_heads": 2 * options.hidden // 64, "head_dim": 64, "n_groups": 1, "state_size": 128}
     config = CONFIG_MAPPING[options.model](**common, **settings)
-    config._attn_implementation = options.attention
+    if options.model == "qwen3_next":
+        config._attn_implementation = options.attention
     torch.manual_seed(1)
     dtype = torch.bfloat16 if options.precision == "bfloat16" else torch.float32
     return AutoModelForCausalLM.from_config(config).to(dtype)
 
 
-def measure_model(model, options: argparse.Namespace, decodes: bool = True) -> dict:
+def measure_model(model, options: argparse.Namespace, decodes: bool) -> dict:
     """Returns milliseconds."""
     import torch
 
@@ -64,9 +65,10 @@ def measure_model(model, options: argparse.Namespace, decodes: bool = True) -> d
 
     @torch.no_grad()
     def decode():
-        cache = model(tokens[:, :64], use_cache=True).past_key_values
-        token = tokens[:, :1]
-        seconds = measure.times(lambda: model(token, past_key_values=cache, use_cache=True), options.decode, 2)
+        first = model(tokens[:, :64], use_cache=True)
+        name = "past_key_values" if "past_key_values" in first else "cache_params"
+        cache = {name: first[name], "use_cache": True}
+        seconds = measure.times(lambda: model(tokens[:, :1], **cache), options.decode, 2)
         return measure.median(seconds)
 
     model.eval()
@@ -87,15 +89,19 @@ def main() -> None:
 
     tt.register_attention()
     model = make_model(options)
-    rows = {"before": measure_model(model, options)}
-    if options.compiled:
-        rows["compiled"] = measure_model(torch.compile(model), options, decodes=False)
-    with tt.patch_transformers(options.model):
-        rows["after"] = measure_model(model, options)
-    print("| | prefill | a token | training step |\n|---|---|---|---|", file=sys.stderr)
-    for name, row in rows.items():
+    rows = {}
+
+    def add_row(name, model, decodes=True):
+        row = rows[name] = measure_model(model, options, decodes)
         cells = [f"{row[key]:.1f} ms" if key in row else "–" for key in ("prefill_ms", "decode_ms", "training_step_ms")]
-        print(f"| {name} | {' | '.join(cells)} |", file=sys.stderr)
+        print(f"| {name} | {' | '.join(cells)} |", file=sys.stderr, flush=True)
+
+    print("| | prefill | a token | training step |\n|---|---|---|---|", file=sys.stderr)
+    add_row("before", model)
+    with tt.patch_transformers(options.model):
+        add_row("after", model)
+    if options.compiled:
+        add_row("compiled, before", torch.compile(model), decodes=False)
     measure.report(
         benchmark="python-transformers", model=options.model, length=options.length, threads=options.threads,
         precision=options.precision, attention=options.attention, results=rows,
