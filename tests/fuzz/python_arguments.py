@@ -117,9 +117,7 @@ def linear_formula(q, k, v, mask, feature_map, eps):
     return (weights @ v / (weights.sum(-1, keepdim=True) + eps)).transpose(1, 2)
 
 
-def gated_formula(
-    q, k, v, log_decay=None, erase=None, beta=None, initial_state=None, lengths=None, boundaries=None, reverse=False
-):
+def gated_formula(q, k, v, log_decay=None, erase=None, beta=None, initial_state=None, lengths=None, reverse=False, boundaries=None):
     batch, length, heads, dim = q.shape
     state = torch.zeros(batch, heads, dim, v.shape[3], dtype=torch.float64)
     state = state if initial_state is None else initial_state.double()
@@ -154,13 +152,11 @@ def draw_attention(d):
 
 def softmax(d):
     q, k, v, named = draw_attention(d)
-    group = d.rng.choice([n for n in (1, 2, 3) if d.heads % n == 0])
+    group, named["scale"] = d.rng.choice([n for n in (1, 2, 3) if d.heads % n == 0]), d.rng.choice([None, 0.3, 1, -0.5])
     k, v = k[:, :, ::group], v[:, :, ::group]
-    named["scale"] = d.rng.choice([None, 0.3, 1, -0.5])
     mask = pairs(q.shape[1], k.shape[1], named["causal"], named["lengths"])
     if d.rng.random() < 0.4:
-        shape = d.rng.choice([(d.batch, 1, 1), (1, d.heads, q.shape[1]), (q.shape[1],)])
-        named["mask"] = torch.rand(*shape, k.shape[1]) < 0.7
+        named["mask"] = torch.rand(*d.rng.choice([(d.batch, 1, 1), (d.heads, q.shape[1]), (1,)]), k.shape[1]) < 0.7
         mask = mask & named["mask"]
     keys = [x.repeat_interleave(group, 2) for x in (k, v)]
     return tt.softmax_attention, [q, k, v], named, lambda: softmax_formula(q, *keys, mask, named["scale"])
@@ -295,41 +291,34 @@ ACTIVATIONS = {None: lambda x: x, "silu": torch.nn.functional.silu, "sigmoid": t
 
 
 def conv_formula(x, weight, activation=None, history=None, lengths=None, boundaries=None):
-    x, weight, kernel = x.double(), weight.double(), weight.shape[1]
-    valid = torch.full((x.shape[0],), x.shape[1]) if lengths is None else lengths.long()
-    out = torch.zeros_like(x)
-    for b in range(x.shape[0]):
-        first = torch.zeros(kernel - 1, x.shape[2]).double() if history is None else history[b].double()
-        tokens = torch.cat([first, x[b]])
-        for t in range(valid[b]):
-            earlier = [s for s in range(t + 1) if boundaries is not None and boundaries[b, s]]
-            start = max(t, earlier[-1] + kernel - 1) if earlier else t
-            out[b, t] = ACTIVATIONS[activation]((tokens[start : t + kernel] * weight.T[start - t :]).sum(0))
-    return out
+    batch, length, kernel = *x.shape[:2], weight.shape[1]
+    tokens = torch.cat([x.new_zeros(batch, kernel - 1, x.shape[2]) if history is None else history, x], 1).double()
+    sequences = torch.nn.functional.pad(torch.zeros(batch, length) if boundaries is None else boundaries.cumsum(1), (kernel - 1, 0))
+    same = [(sequences[:, j : j + length] == sequences[:, kernel - 1 :])[..., None] for j in range(kernel)]
+    out = sum(same[j] * tokens[:, j : j + length] * weight[:, j].double() for j in range(kernel))
+    valid = torch.arange(length) < (length if lengths is None else lengths.long()[:, None])
+    return ACTIVATIONS[activation](out) * valid[..., None]
 
 
 def conv(d):
     d.length, kernel = min(d.length, 33), d.rng.choice([1, 2, 4])
     x = d.tensor(d.batch, d.length, d.dim)
-    named = {"activation": d.rng.choice(list(ACTIVATIONS)), "lengths": d.lengths(d.length)}
-    if d.rng.random() < 0.5:
-        named["history"] = d.tensor(d.batch, kernel - 1, d.dim)
-    if d.rng.random() < 0.3:
-        named["boundaries"] = torch.randint(0, 2, (d.batch, d.length))
+    options = {"history": d.tensor(d.batch, kernel - 1, d.dim), "boundaries": torch.randint(0, 2, (d.batch, d.length))}
+    named = {name: option for name, option in options.items() if d.rng.random() < 0.5} | {"lengths": d.lengths(d.length)}
+    named["activation"] = d.rng.choice(list(ACTIVATIONS))
     weight = d.tensor(d.dim, kernel, dtype=d.gate)
     return tt.short_conv, [x, weight], named, lambda: conv_formula(x, weight, **named)
 
 
 def norm(d):
     shape = [d.batch, d.length, d.heads][: d.rng.randrange(4)] + [d.dim]
-    x, weight, gate = d.tensor(*shape), d.tensor(d.dim, dtype=d.gate), d.tensor(*shape)
-    weight, gate = (y if d.rng.random() < 0.7 else None for y in (weight, gate))
+    options = d.tensor(d.dim, dtype=d.gate), d.tensor(*shape)
+    x, (weight, gate) = d.tensor(*shape), (y if d.rng.random() < 0.7 else None for y in options)
     named = {"activation": d.rng.choice(list(ACTIVATIONS)), "eps": d.rng.choice([1e-6, 1e-2, 1])}
 
     def formula():
         y = x.double() * torch.rsqrt(x.double().pow(2).mean(-1, keepdim=True) + named["eps"])
-        y = y if weight is None else y * weight.double()
-        return y if gate is None else y * ACTIVATIONS[named["activation"]](gate.double())
+        return y * (1 if weight is None else weight) * (1 if gate is None else ACTIVATIONS[named["activation"]](gate.double()))
 
     return tt.gated_rms_norm, [x, weight, gate], named, formula
 

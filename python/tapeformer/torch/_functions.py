@@ -221,8 +221,7 @@ def _clear_states(q, log_decay, boundaries, reverse) -> Tensor:
         found = tuple(boundaries.shape) if isinstance(boundaries, Tensor) else type(boundaries).__name__
         raise ValueError(f"gated_linear_attention: boundaries is {found}, expected {tuple(q.shape[:2])}")
     check_dense("gated_linear_attention: boundaries", boundaries)
-    if not q.dtype.is_floating_point:
-        raise TypeError(f"gated_linear_attention: q is {q.dtype}, expected floats")
+    _check_floats("gated_linear_attention", q)
     starts = boundaries != 0
     if reverse:  # the last token of a sequence is then its first
         starts = torch.cat([starts[:, 1:], starts.new_zeros(starts.shape[0], min(starts.shape[1], 1))], 1)
@@ -279,6 +278,7 @@ def _read_mask(mask, q, k) -> Tensor:
     if not isinstance(mask, Tensor):
         raise TypeError(f"softmax_attention: mask must be a torch.Tensor, not {type(mask).__name__}")
     check_dense("softmax_attention: mask", mask)
+    _check_floats("softmax_attention", q)
     if mask.requires_grad:
         raise ValueError("softmax_attention: the mask has no gradient, and this one requires it; pass mask.detach()")
     dtype = _ops.compute_dtype(q)
@@ -291,6 +291,11 @@ def _read_mask(mask, q, k) -> Tensor:
         return mask.to(dtype).expand(shape)
     except RuntimeError:
         raise ValueError(f"softmax_attention: the mask {tuple(mask.shape)} does not broadcast to {tuple(shape)}") from None
+
+
+def _check_floats(op, q) -> None:
+    if not q.dtype.is_floating_point:
+        raise TypeError(f"{op}: q is {q.dtype}, expected floats")
 
 
 def _draw_seed() -> Tensor:
