@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "core/cuda/graph.h"
@@ -24,6 +25,17 @@ Tensor compute_byte_log_probabilities(const Tensor& mixtures) {
   const Tensor losses =
       logistic_mixture_nll(repeated.view({rows * kLevels, dims}), levels.to(mixtures.device()), kLevels);
   return mul(losses, -1.0).view({rows, kLevels});
+}
+
+// Returns logits (rows, classes) with -infinity for the classes in `tokens`.
+Tensor exclude_tokens(const Tensor& logits, const std::vector<int64_t>& tokens) {
+  if (tokens.empty()) return logits;
+  const Tensor result = logits.clone();
+  for (size_t first = 0, last = 0; first < tokens.size(); first = last) {
+    while (last < tokens.size() && tokens[last] == tokens[first] + static_cast<int64_t>(last - first)) ++last;
+    slice(result, 1, tokens[first], tokens[last - 1] + 1).fill(-std::numeric_limits<double>::infinity());
+  }
+  return result;
 }
 
 // Generates the rows of `columns` (length, batch) after the first `prefix` rows. Row t contains token t of
@@ -65,7 +77,8 @@ Sampler::Sampler(const AutoregressiveModelOptions& model, const GenerationOption
       total_squared_logit_sum_(Tensor::zeros({1}, DType::float64, device)) {}
 
 bool Sampler::is_allocation_free() const {
-  return head_ == OutputHead::categorical || options_.sampling.is_default();
+  return options_.undrawn_tokens.empty() &&
+         (head_ == OutputHead::categorical || options_.sampling.is_default());
 }
 
 void Sampler::draw(const Tensor& parameters, int64_t t, const Tensor& tokens) const {
@@ -75,8 +88,10 @@ void Sampler::draw(const Tensor& parameters, int64_t t, const Tensor& tokens) co
   if (head_ == OutputHead::logistic_mixture && options_.sampling.is_default())
     return sample_logistic_mixture(parameters, stream, options_.first_sequence_index, tokens,
                                    options_.logistic_scale);
-  sample_classes(head_ == OutputHead::categorical ? parameters : compute_byte_log_probabilities(parameters),
-                 stream, options_.first_sequence_index, tokens, options_.sampling);
+  const Tensor logits =
+      head_ == OutputHead::categorical ? parameters : compute_byte_log_probabilities(parameters);
+  sample_classes(exclude_tokens(logits, options_.undrawn_tokens), stream, options_.first_sequence_index,
+                 tokens, options_.sampling);
 }
 
 void Sampler::check_logits() const {

@@ -26,7 +26,8 @@ struct GenerationOptions {
   // Scale of the logistic distributions from which the bytes of images are sampled. Used only if all options
   // in `sampling` have their default values.
   SamplingScale logistic_scale = SamplingScale::elu;
-  bool use_cuda_graphs = true;  // replays a captured step in recurrent mode on CUDA devices
+  std::vector<int64_t> undrawn_tokens = {};  // are never drawn, in ascending order
+  bool use_cuda_graphs = true;               // replays a captured step in recurrent mode on CUDA devices
 };
 
 // Extends `prefix`, (batch, prefix length) uint8, to sequences of `length` tokens. Returns the sequences,

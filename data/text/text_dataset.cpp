@@ -260,10 +260,14 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
       uses_random_windows_(options.use_random_windows),
       uses_segments_(options.use_segments),
       eval_context_(split == "train" ? 0 : options.eval_context) {
-  const int64_t length = info_.length;
-  if (eval_context_ < 0 || eval_context_ >= length)
-    throw ConfigError(concat_text(name_option("TextOptions::eval_context"), ": expected 0 to ", length - 1,
-                                  ", less than the sequence length, got ", eval_context_));
+  if (!uses_segments_) starts_.assign(tokenizer_->start_tokens().begin(), tokenizer_->start_tokens().end());
+  const int64_t length = info_.length, predictions = count_predictions();
+  if (predictions < 1)
+    throw ConfigError(concat_text(name_option("TextOptions::sequence_length"), ": expected at least ",
+                                  starts_.size(), ", the number of start tokens, got ", length));
+  if (eval_context_ < 0 || eval_context_ >= predictions)
+    throw ConfigError(concat_text(name_option("TextOptions::eval_context"), ": expected 0 to ",
+                                  predictions - 1, ", less than the sequence length, got ", eval_context_));
   if (uses_segments_ && eval_context_ > 0)
     throw ConfigError(concat_text(name_option("TextOptions::eval_context"),
                                   ": segments have no common predictions, expected 0, got ", eval_context_));
@@ -281,16 +285,16 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
     throw DataError(concat_text(path, ": the split \"", split, "\" is empty; change ",
                                 name_option("TextOptions::valid_share"), " and ",
                                 name_option("TextOptions::test_share"), ", or give the split a path"));
-  if (count < length + 1)
+  if (count < count_text_tokens())
     throw DataError(concat_text(path, ": the split \"", split, "\" has ", count,
                                 " tokens, expected at least ", name_option("TextOptions::sequence_length"),
                                 " + 1 = ", length + 1,
                                 "; choose shorter sequences, or give the split more text"));
   if (uses_random_windows_) {
-    size_ = count - length;
-    if (options.limit > 0) size_ = std::min(size_, (options.limit - 1) * length + 1);
+    size_ = count - count_text_tokens() + 1;
+    if (options.limit > 0) size_ = std::min(size_, (options.limit - 1) * predictions + 1);
   } else {
-    const int64_t stride = length - eval_context_, rest = count - 1 - length;
+    const int64_t stride = predictions - eval_context_, rest = count - count_text_tokens();
     size_ = 1 + (rest + stride - 1) / stride;
     if (options.limit > 0) size_ = std::min(size_, options.limit);
   }
@@ -299,13 +303,15 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
 int64_t TextDataset::find_window_start(int64_t index) const {
   if (uses_random_windows_) return index;
   if (uses_segments_) return index * info_.length;
-  return std::min(index * (info_.length - eval_context_), tokens_->size() - 1 - info_.length);
+  return std::min(index * (count_predictions() - eval_context_), tokens_->size() - count_text_tokens());
 }
 
 Batch TextDataset::batch(std::span<const int64_t> indices) const {
   check_indices(indices);
   const auto count = static_cast<int64_t>(indices.size());
-  const int64_t width = info_.length + 1, stride = info_.length - eval_context_;
+  const int64_t width = info_.length + 1, stride = count_predictions() - eval_context_;
+  const auto start_count = static_cast<int64_t>(starts_.size());
+  const int64_t given = std::max<int64_t>(start_count, 1);  // tokens before the first predicted token
   const bool narrow = info_.vocabulary <= kByteTokens;
   Batch batch;
   batch.tokens = Tensor::empty({count, width}, narrow ? DType::uint8 : DType::int64);
@@ -319,10 +325,12 @@ Batch TextDataset::batch(std::span<const int64_t> indices) const {
   };
   for (int64_t i = 0; i < count; ++i) {
     const int64_t index = indices[static_cast<size_t>(i)], start = find_window_start(index);
-    const int64_t present = std::min(width, tokens_->size() - start);
-    const auto read = [&](auto* row) {
-      tokens_->read(start, present, row);
-      std::fill(row + present, row + width, 0);
+    const int64_t present = std::min(width, start_count + tokens_->size() - start);
+    const auto read = [&]<class T>(T* row) {
+      std::transform(starts_.begin(), starts_.end(), row,
+                     [](int32_t token) { return static_cast<T>(token); });
+      tokens_->read(start, present - start_count, row + start_count);
+      std::fill(row + present, row + width, T{0});
     };
     if (narrow)
       read(batch.tokens.data<uint8_t>() + i * width);
@@ -331,8 +339,8 @@ Batch TextDataset::batch(std::span<const int64_t> indices) const {
     // Number of predictions that are also in the previous window.
     const int64_t repeated = uses_random_windows_ || uses_segments_ || index == 0
                                  ? 0
-                                 : (index - 1) * stride + info_.length - start;
-    mask_predictions(i, 0, repeated);
+                                 : (index - 1) * stride + count_predictions() - start;
+    mask_predictions(i, 0, given - 1 + repeated);
     mask_predictions(i, present - 1, width - present);
   }
   return batch;

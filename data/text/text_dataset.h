@@ -71,6 +71,10 @@ class TokenSequence {
 // A data set of windows of `sequence_length` + 1 tokens. A model predicts all tokens of a window except the
 // first token.
 //
+// If the tokenizer has start tokens, they are the first tokens of each window, unless
+// TextOptions::use_segments is true. The predictions of start tokens are masked, and the first token of the
+// split is predicted.
+//
 // In evaluation, each token of the split except the first token is predicted once. Each window except the
 // first window repeats `eval_context` predictions of the previous window and masks these predictions. If
 // TextOptions::use_segments is false, the last window ends at the end of the split. The last window can
@@ -98,8 +102,12 @@ class TextDataset final : public Dataset {
 
  private:
   int64_t find_window_start(int64_t index) const;
+  // Return the number of tokens of the text in a window, and the number of those that are predicted.
+  int64_t count_text_tokens() const { return info_.length + 1 - static_cast<int64_t>(starts_.size()); }
+  int64_t count_predictions() const { return starts_.empty() ? info_.length : count_text_tokens(); }
 
   std::shared_ptr<const Tokenizer> tokenizer_;
+  std::vector<int32_t> starts_;  // the start tokens of each window
   std::unique_ptr<const TokenSequence> tokens_;
   DatasetInfo info_;
   bool uses_random_windows_, uses_segments_;

@@ -145,7 +145,9 @@ class Run {
     check(window >= 0, "generate", "window must be at least 0, not ", window);
     const AutoregressiveModel& model = language_model();
     const ComputeScope compute;
-    TokenStream stream(model, drawing.read(model), static_cast<int64_t>(prompt.size()) + length - 1,
+    GenerationOptions options = drawing.read(model);
+    options.undrawn_tokens = list_tokens_without_text(tokenizer());
+    TokenStream stream(model, options, static_cast<int64_t>(prompt.size()) + length - 1,
                        window > 0 ? window : get_default_window(model));
     for (const int64_t token : prompt) stream.append(token);
     std::vector<int64_t> drawn;

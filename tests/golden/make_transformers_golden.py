@@ -4,12 +4,14 @@ Each model computes logits and gradients in float64. README.md lists the keys. R
 tests/bench/peers/setup.sh. It was run with transformers 5.24.0.
 """
 
+import json
+import tempfile
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 VOCABULARY, WIDTH, LAYERS, HIDDEN, LENGTH = 13, 16, 2, 24, 12
@@ -196,6 +198,9 @@ def run(make, map_weights) -> dict[str, Tensor]:
     weights = map_weights({name: p.detach() for name, p in model.named_parameters()})
     gradients = map_weights({name: p.grad for name, p in model.named_parameters()})
     result = {"tokens": tokens.int(), "logits": logits.detach(), "loss": loss.detach().reshape(1)}
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        result |= {f"original.{name}": p.float() for name, p in load_file(f"{folder}/model.safetensors").items()}
     result |= {f"weight.{name}": w.float() for name, w in weights.items()}
     if map_weights is map_gemma:
         gradients = {name: g for name, g in gradients.items() if name.startswith("layers.")}
@@ -217,7 +222,12 @@ def main() -> None:
         for case, (make, mapped) in cases.items()
         for key, value in run(make, mapped).items()
     }
-    save_file(tensors, Path(__file__).parent / "transformers.safetensors")
+    configs = {}
+    for case, (make, _) in cases.items():
+        config = make().config
+        config.bos_token_id = config.eos_token_id = None
+        configs[case] = json.dumps(config.to_dict(), sort_keys=True)
+    save_file(tensors, Path(__file__).parent / "transformers.safetensors", configs)
 
 
 if __name__ == "__main__":

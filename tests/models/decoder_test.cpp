@@ -169,6 +169,27 @@ TEST_CASE("a token stream holds capacity + 1 tokens in both modes, and its token
   }
 }
 
+TEST_CASE("tokens that must not be drawn are never drawn, with any options of sampling") {
+  AutoregressiveModelOptions options = small_options("linear", OutputHead::categorical);
+  const AutoregressiveModel model(options);
+  model.initialize(3);
+  std::vector<int64_t> undrawn;
+  for (int64_t token = 0; token < options.vocabulary_size; ++token)
+    if (token != 3 && token != 7) undrawn.push_back(token);
+  for (const ClassSamplingOptions& sampling :
+       {ClassSamplingOptions{}, ClassSamplingOptions{.greedy = true}, ClassSamplingOptions{.temperature = 5},
+        ClassSamplingOptions{.top_k = 4}, ClassSamplingOptions{.top_p = 0.9}})
+    for (const GenerationMode mode : {GenerationMode::recurrent, GenerationMode::recompute}) {
+      TokenStream stream(model, {.mode = mode, .seed = 5, .sampling = sampling, .undrawn_tokens = undrawn},
+                         10);
+      stream.append(1);
+      for (int i = 0; i < 8; ++i) {
+        const int64_t token = stream.draw();
+        CHECK((token == 3 || token == 7));
+      }
+    }
+}
+
 TEST_CASE("a token stream with a window continues with the newer half of a full window in both modes") {
   const Tensor prompt = random_tokens(1, 9, 7);
   for (const std::string attention : {"linear", "softmax"}) {

@@ -7,6 +7,7 @@
 //   read_files speed TOKENIZER TEXT      MB/s of the encoding of a text, by the processor time
 //   read_files weights MODEL [FILE]      reads all tensors, and writes them to a safetensors file
 //   read_files tokenizer MODEL [FILE]    reads the tokenizer, and writes it to a tokenizer.json
+//   read_files logits RUN TOKENS FILE    writes the logits for the tensor "tokens" of a safetensors file
 #include <ctime>
 #include <filesystem>
 #include <iostream>
@@ -21,6 +22,8 @@
 #include "data/text/tokenizer.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/pretrained/pretrained_tokenizer.h"
+#include "train/tasks/autoregressive.h"
+#include "train/tasks/registry/load_task.h"
 
 namespace {
 
@@ -80,9 +83,17 @@ void read_tokenizer(const std::string& path, const std::string& output) {
   if (!output.empty()) replace_file(output, write_tokenizer_json(model, false));
 }
 
+void write_logits(const std::string& run, const std::string& tokens, const std::string& output) {
+  const LoadedTask loaded = load_task({.path = run, .purpose = ConfigPurpose::generation});
+  const NoGradScope no_grad;
+  write_safetensors(output, {{"logits", loaded.as<AutoregressiveTask>().model().forward(
+                                            SafetensorsFile(tokens).read("tokens"), {})}});
+}
+
 void run(const std::vector<std::string>& words) {
-  if (words.size() < 2 || words.size() > 3) throw ConfigError("expected a command and one or two files");
-  const std::string second = words.size() == 3 ? words[2] : "";
+  if (words.size() < 2 || words.size() > 4) throw ConfigError("expected a command and one to three files");
+  const std::string second = words.size() >= 3 ? words[2] : "";
+  if (words[0] == "logits" && words.size() == 4) return write_logits(words[1], second, words[3]);
   if (words[0] == "weights") return read_weights(words[1], second);
   if (words[0] == "tokenizer") return read_tokenizer(words[1], second);
   const auto tokenizer = make_bpe_tokenizer(read_file(words[1]), words[1]);

@@ -22,6 +22,8 @@ const std::vector<Command>& list_commands() {
       {"test-attention", "[KIND...]", "tests results, gradients, masks and decoding of attention kinds",
        run_test_attention},
       {"import", "PATH RUN", "makes a run of a language model of Hugging Face or a GGUF file", run_import},
+      {"export", "RUN OUTPUT", "writes a language model for other programs: Hugging Face or GGUF",
+       run_export},
       {"report", "RUN...", "writes an HTML page with the curves and figures of runs", run_report},
       {"data", "list|fetch|verify|prepare [NAME]", "lists, downloads, checks or prepares data sets",
        run_data_command},

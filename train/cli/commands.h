@@ -34,6 +34,7 @@ int run_completion(const Arguments& arguments);
 int run_complete(const Arguments& arguments);
 int run_data_command(const Arguments& arguments);
 int run_eval(const Arguments& arguments);
+int run_export(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
 int run_import(const Arguments& arguments);
 int run_info(const Arguments& arguments);

@@ -11,8 +11,9 @@ namespace {
 
 // Settings of a run with the model, for a training that starts from it.
 const std::vector<std::string> kRunSettings = {
-    "run.name=imported", "data.dataset=text", "data.tokenizer=bpe",  "data.batch_size=1",   "model.type=sequence",
-    "model.dropout=0.0", "train.steps=1000",  "optimizer.kind=adamw", "optimizer.lr=2e-5", "model.attention=softmax"};
+    "run.name=imported",   "data.dataset=text",      "data.tokenizer=bpe", "data.batch_size=1",
+    "model.type=sequence", "model.dropout=0.0",      "train.steps=1000",   "optimizer.kind=adamw",
+    "optimizer.lr=2e-5",   "model.attention=softmax"};
 
 constexpr int64_t kMaxDefaultLength = 1024;  // tokens of a window, if the model has more positions
 
@@ -74,9 +75,9 @@ void flatten_rotary_fields(ConfigJson& config, const std::string& source) {
 void check_layer_types(ConfigJson& config, const std::string& source) {
   if (is_missing(config, "layer_types")) return;
   const ConfigJson& types = config.at("layer_types");
-  const bool is_full = types.is_array() && std::all_of(types.begin(), types.end(), [](const ConfigJson& type) {
-                         return type == "full_attention";
-                       });
+  const bool is_full =
+      types.is_array() && std::all_of(types.begin(), types.end(),
+                                      [](const ConfigJson& type) { return type == "full_attention"; });
   if (!is_full) refuse(source, "layer_types", "a list of \"full_attention\"", types);
   config.erase("layer_types");
 }
@@ -92,13 +93,12 @@ void rename_aliases(const ModelFamily& family, ConfigJson& config) {
 void check_known_fields(const ModelFamily& family, const ConfigJson& config, const std::string& source) {
   for (const auto& item : config.items()) {
     const std::string& key = item.key();
-    const bool is_known =
-        item.value().is_null() || is_listed(list_ignored_fields(), key) ||
-        std::any_of(family.fields.begin(), family.fields.end(),
-                    [&](const FamilyField& field) { return field.key == key; });
+    const bool is_known = item.value().is_null() || is_listed(list_ignored_fields(), key) ||
+                          std::any_of(family.fields.begin(), family.fields.end(),
+                                      [&](const FamilyField& field) { return field.key == key; });
     if (!is_known)
-      throw CheckpointError(concat_text(source, ": ", escape_line(key.substr(0, 100)),
-                                        ": the family ", family.name, " has no such field; its value is ",
+      throw CheckpointError(concat_text(source, ": ", escape_line(key.substr(0, 100)), ": the family ",
+                                        family.name, " has no such field; its value is ",
                                         describe(item.value())));
   }
 }
@@ -111,7 +111,8 @@ OptionValue convert_to_option(const FamilyField& field, const ConfigJson& value,
     return value.get<bool>();
   }
   if (std::holds_alternative<int64_t>(fallback)) {
-    if (!is_integer(value) || value.get<int64_t>() < 1) refuse(source, field.key, "an integer of at least 1", value);
+    if (!is_integer(value) || value.get<int64_t>() < 1)
+      refuse(source, field.key, "an integer of at least 1", value);
     return value.get<int64_t>();
   }
   if (std::holds_alternative<double>(fallback)) {
@@ -144,7 +145,8 @@ void check_accepted(const FamilyField& field, const ConfigJson& value, const std
       std::find(field.accepted.begin(), field.accepted.end(), value) != field.accepted.end())
     return;
   std::string expected;
-  for (const ConfigJson& accepted : field.accepted) expected += (expected.empty() ? "" : ", ") + describe(accepted);
+  for (const ConfigJson& accepted : field.accepted)
+    expected += (expected.empty() ? "" : ", ") + describe(accepted);
   refuse(source, field.key, expected, value);
 }
 
@@ -158,7 +160,8 @@ Config load_settings(const std::vector<std::string>& settings, const std::string
 } catch (const ConfigError& error) {
   std::string text = error.what();
   const std::string prefix = "--set ";
-  for (size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix)) text.erase(at, prefix.size());
+  for (size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix))
+    text.erase(at, prefix.size());
   std::replace(text.begin(), text.end(), '\n', ';');
   throw CheckpointError(source + ": " + text);
 }
@@ -207,8 +210,7 @@ Config read_family_config(const ModelFamily& family, const ConfigJson& fields, c
   }
   for (const auto& [option, value] : family.options.values_by_name())
     settings.push_back(make_setting(option, value));
-  const char* const length_key =
-      config.contains("n_positions") ? "n_positions" : "max_position_embeddings";
+  const char* const length_key = config.contains("n_positions") ? "n_positions" : "max_position_embeddings";
   settings.push_back(concat_text("data.sequence_length=", read_length(config, length_key, source)));
   return load_settings(settings, source);
 }
@@ -236,8 +238,14 @@ ConfigJson write_family_config(const ModelFamily& family, const Config& original
         },
         value);
   }
-  for (const FamilyField& field : family.fields)
+  for (const FamilyField& field : family.fields) {
     if (field.key == "max_position_embeddings") json[field.key] = max_length;
+    // Earlier versions of transformers know only the other names of rotary positions.
+    if (field.key != "rope_theta" && field.key != "partial_rotary_factor") continue;
+    json["rope_parameters"]["rope_type"] = "default";
+    json["rope_parameters"][field.key] = json[field.key];
+    for (const std::string& alias : field.aliases) json[alias] = json[field.key];
+  }
   json["vocab_size"] = vocabulary;
   return json;
 }
@@ -261,7 +269,8 @@ std::vector<std::string> find_family_problems(const ModelFamily& family, const C
 
 Config complete_model_sizes(Config config) {
   const auto set_if_zero = [&](const char* option, int64_t value) {
-    if (config.model.has(option) && config.model.get<int64_t>(option) == 0) config.model.options.set(option, value);
+    if (config.model.has(option) && config.model.get<int64_t>(option) == 0)
+      config.model.options.set(option, value);
   };
   if (config.model.type != "sequence") return config;
   const auto heads = config.model.get<int64_t>("heads");

@@ -45,7 +45,9 @@ std::vector<Entry> list_entries(const ModelFamily& family, PretrainedFormat form
     if (rule.parameters[0].ends_with(".*")) add(rule, layer, "bias");
   };
   const auto& rules = family.tensors;
-  const auto is_of_layer = [](const TensorRule& rule) { return rule.parameters[0].find("{}") != std::string::npos; };
+  const auto is_of_layer = [](const TensorRule& rule) {
+    return rule.parameters[0].find("{}") != std::string::npos;
+  };
   const auto first = std::find_if(rules.begin(), rules.end(), is_of_layer);
   const auto last = std::find_if_not(first, rules.end(), is_of_layer);
   for (auto rule = rules.begin(); rule != first; ++rule) add_kinds(*rule, 0);
@@ -105,9 +107,8 @@ class Packed {
   }
   bool is_equal(const Tensor& source) const {
     bool equal = true;
-    for_each_element(source, [&](const float& a, const float& b) {
-      equal = equal && std::memcmp(&a, &b, sizeof a) == 0;
-    });
+    for_each_element(
+        source, [&](const float& a, const float& b) { equal = equal && std::memcmp(&a, &b, sizeof a) == 0; });
     return equal;
   }
 
@@ -140,17 +141,16 @@ std::string quote_name(const std::string& name) {
 
 // Removes the names that the family ignores. A name can contain a number of a layer.
 bool is_ignored(const ModelFamily& family, const std::string& name) {
-  return std::any_of(family.ignored_tensors.begin(), family.ignored_tensors.end(),
-                     [&](const std::string& pattern) {
-                       const size_t at = pattern.find("{}");
-                       const std::string first = pattern.substr(0, at), last = pattern.substr(at + 2);
-                       for (const std::string& full : {name, family.optional_prefix + name})
-                         if (full.starts_with(first) && full.ends_with(last) &&
-                             full.size() > first.size() + last.size() &&
-                             full.find_first_not_of("0123456789", first.size()) == full.size() - last.size())
-                           return true;
-                       return false;
-                     });
+  return std::any_of(
+      family.ignored_tensors.begin(), family.ignored_tensors.end(), [&](const std::string& pattern) {
+        const size_t at = pattern.find("{}");
+        const std::string first = pattern.substr(0, at), last = pattern.substr(at + 2);
+        for (const std::string& full : {name, family.optional_prefix + name})
+          if (full.starts_with(first) && full.ends_with(last) && full.size() > first.size() + last.size() &&
+              full.find_first_not_of("0123456789", first.size()) == full.size() - last.size())
+            return true;
+        return false;
+      });
 }
 
 // The tensors of a file by the names of the rules.
@@ -227,7 +227,8 @@ void load_family_weights(const ModelFamily& family, PretrainedFormat format, con
     if (!is_copy)
       packed.unpack(tensor);
     else if (!packed.is_equal(tensor))
-      throw CheckpointError(concat_text(source.path(), ": ", quote_name(*name), " differs from the embedding, ",
+      throw CheckpointError(concat_text(source.path(), ": ", quote_name(*name),
+                                        " differs from the embedding, ",
                                         "but the config says that they are one tensor"));
     loaded.insert(entry.parameters.begin(), entry.parameters.end());
   }
@@ -239,8 +240,7 @@ void load_family_weights(const ModelFamily& family, PretrainedFormat format, con
 std::vector<FamilyTensor> list_family_tensors(const ModelFamily& family, PretrainedFormat format,
                                               const FamilySizes& sizes, const NamedTensors& parameters) {
   std::map<std::string, Tensor> sources;
-  for (const auto& [name, parameter] : parameters)
-    sources[name] = parameter.alias();
+  for (const auto& [name, parameter] : parameters) sources[name] = parameter.alias();
   std::vector<FamilyTensor> tensors;
   std::map<std::string, size_t> index;
   std::set<std::string> written;
@@ -264,12 +264,13 @@ std::vector<FamilyTensor> list_family_tensors(const ModelFamily& family, Pretrai
     const Tensor own = tensor.read();
     for (int64_t i = 0; i < own.numel(); ++i)
       if (std::abs(own.data<float>()[i] - other.data<float>()[i]) > 1e-6F * std::abs(other.data<float>()[i]))
-        throw ConfigError(entry.parameters[0] + ": differs from the other parameters of the tensor " + entry.name +
-                          " of the family " + family.name);
+        throw ConfigError(entry.parameters[0] + ": differs from the other parameters of the tensor " +
+                          entry.name + " of the family " + family.name);
     tensor.read = pack;
   }
   for (const auto& [name, parameter] : parameters)
-    if (!written.contains(name)) throw ConfigError("the family " + family.name + " has no tensor for the parameter " + name);
+    if (!written.contains(name))
+      throw ConfigError("the family " + family.name + " has no tensor for the parameter " + name);
   return tensors;
 }
 

@@ -49,8 +49,8 @@ void read_rotary_share(const GgufFile& file, const std::string& prefix, ConfigJs
                       : heads > 0                 ? width / heads
                                                   : 0;
   if (rotated < 1 || rotated > dim)
-    throw CheckpointError(concat_text(file.path(), ": ", key, ": is ", rotated, ", and heads have ", dim,
-                                      " dimensions"));
+    throw CheckpointError(
+        concat_text(file.path(), ": ", key, ": is ", rotated, ", and heads have ", dim, " dimensions"));
   config["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(dim);
 }
 
@@ -62,12 +62,13 @@ ConfigJson read_gguf_config(const ModelFamily& family, const GgufFile& file) {
   std::vector<std::string> known = kOtherKeys;
   for (const FamilyField& field : family.fields) {
     if (!field.gguf.empty()) known.push_back(field.gguf);
-    if (!field.gguf.empty() && file.has(prefix + field.gguf)) config[field.key] = to_json(file, prefix + field.gguf);
+    if (!field.gguf.empty() && file.has(prefix + field.gguf))
+      config[field.key] = to_json(file, prefix + field.gguf);
   }
   for (const auto& [key, value] : file.metadata())
     if (key.starts_with(prefix) && !is_listed(known, key.substr(prefix.size())))
-      throw CheckpointError(file.path() + ": " + escape_line(key.substr(0, 100)) +
-                            ": the architecture " + family.gguf + " has no such key");
+      throw CheckpointError(file.path() + ": " + escape_line(key.substr(0, 100)) + ": the architecture " +
+                            family.gguf + " has no such key");
   const std::string value_length = prefix + "attention.value_length";
   if (file.has(value_length) && config.contains("head_dim") &&
       config["head_dim"] != file.get<int64_t>(value_length))

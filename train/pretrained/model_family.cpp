@@ -16,15 +16,15 @@ const ModelFamily& find_by(std::string ModelFamily::*name, const std::string& va
     if (family.*name == value && !value.empty()) return family;
     if (!(family.*name).empty()) names += (names.empty() ? "" : ", ") + family.*name;
   }
-  throw CheckpointError(
-      concat_text(source, ": unknown family \"", escape_line(value.substr(0, 60)), "\", expected one of ", names));
+  throw CheckpointError(concat_text(source, ": unknown family \"", escape_line(value.substr(0, 60)),
+                                    "\", expected one of ", names));
 }
 
 }  // namespace
 
 const std::vector<ModelFamily>& list_model_families() {
   static const auto* const list =
-      new std::vector<ModelFamily>{make_llama_family(), make_qwen2_family(), make_qwen3_family(),
+      new std::vector<ModelFamily>{make_llama_family(), make_qwen2_family(),    make_qwen3_family(),
                                    make_gpt2_family(),  make_gpt_neox_family(), make_gemma_family()};
   return *list;
 }
@@ -43,17 +43,21 @@ const std::vector<std::string>& list_ignored_fields() {
                                                                "_attn_implementation",
                                                                "_attn_implementation_autoset",
                                                                "bos_token_id",
+                                                               "chunk_size_feed_forward",
                                                                "dtype",
                                                                "eos_token_id",
                                                                "id2label",
                                                                "initializer_range",
+                                                               "is_encoder_decoder",
                                                                "is_decoder",
                                                                "label2id",
                                                                "model_type",
                                                                "_name_or_path",
+                                                               "_model_name_or_path",
                                                                "output_attentions",
                                                                "output_hidden_states",
                                                                "pad_token_id",
+                                                               "problem_type",
                                                                "return_dict",
                                                                "task_specific_params",
                                                                "tokenizer_class",

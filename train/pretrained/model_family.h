@@ -52,10 +52,10 @@ struct TensorRule {
 };
 
 struct ModelFamily {
-  std::string name;               // "model_type" of config.json
-  std::string class_name;         // class in transformers
-  std::string gguf = {};          // general.architecture of GGUF files; empty: no GGUF files
-  OptionValues options = {};      // options of model type "sequence" that all models of the family have
+  std::string name;           // "model_type" of config.json
+  std::string class_name;     // class in transformers
+  std::string gguf = {};      // general.architecture of GGUF files; empty: no GGUF files
+  OptionValues options = {};  // options of model type "sequence" that all models of the family have
   std::vector<FamilyField> fields = {};
   std::vector<TensorRule> tensors = {};
   std::vector<std::string> ignored_tensors = {};  // names of tensors that are not parameters

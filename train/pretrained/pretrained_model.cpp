@@ -13,6 +13,8 @@
 namespace tapeformer {
 namespace {
 
+constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
+
 int64_t count_elements(const WeightSource& source) {
   int64_t elements = 0;
   for (const auto& [name, entry] : source.entries()) elements += entry.shape.numel();
@@ -28,7 +30,8 @@ int64_t find_vocabulary(const ModelFamily& family, PretrainedFormat format, cons
   if (!source.entries().contains(name) && name.starts_with(family.optional_prefix))
     name = name.substr(family.optional_prefix.size());
   const auto found = source.entries().find(name);
-  if (found == source.entries().end()) throw CheckpointError(source.path() + ": has no tensor \"" + name + "\"");
+  if (found == source.entries().end())
+    throw CheckpointError(source.path() + ": has no tensor \"" + name + "\"");
   return found->second.shape[0];
 }
 
@@ -36,8 +39,8 @@ int64_t find_vocabulary(const ModelFamily& family, PretrainedFormat format, cons
 void check_vocabulary(const ConfigJson& fields, int64_t rows, const std::string& source) {
   const auto found = fields.find("vocab_size");
   if (found == fields.end() || found->is_null() || *found == rows) return;
-  throw CheckpointError(concat_text(source, ": vocab_size: is ", found->dump(), ", and the embedding has ",
-                                    rows, " rows"));
+  throw CheckpointError(
+      concat_text(source, ": vocab_size: is ", found->dump(), ", and the embedding has ", rows, " rows"));
 }
 
 // Returns the model with the config and the weights of a source. The weights bound the size of the model, so
@@ -86,23 +89,47 @@ PretrainedModel read_model(const ModelFamily& family, PretrainedFormat format, C
   return result;
 }
 
+// Returns the template of a folder, a file or an entry of tokenizer_config.json.
+std::string read_chat_template(const HuggingFaceFolder& folder) {
+  const std::string key = "chat_template", file = "chat_template.jinja", config = "tokenizer_config.json";
+  if (folder.has_file(file)) try {
+      return read_file(folder.file_path(file), kMaxTemplateBytes);
+    } catch (const FileError& error) {
+      throw CheckpointError(error.what());
+    }
+  if (!folder.has_file(config)) return "";
+  const ConfigJson json = ConfigJson::parse(folder.read_json(config).to_json());
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+PretrainedModel read_gguf_file(const std::string& path) {
+  const GgufFile file(path);
+  const std::string key = "tokenizer.chat_template";
+  const ModelFamily& family = find_gguf_family(file.get<std::string>("general.architecture"), path);
+  PretrainedModel result = read_model(family, PretrainedFormat::gguf, read_gguf_config(family, file), file,
+                                      path, read_gguf_tokenizer(file));
+  if (file.has(key)) result.chat_template = file.get<std::string>(key);
+  return result;
+}
+
+PretrainedModel read_folder(const std::string& path) {
+  const HuggingFaceFolder folder(path);
+  const std::string name = folder.file_path("config.json");
+  const ConfigJson fields = ConfigJson::parse(folder.read_json().to_json());
+  const ModelFamily& family = find_model_family(get_text_field(fields, "model_type", name), name);
+  PretrainedModel result = read_model(family, PretrainedFormat::huggingface, fields, folder, name,
+                                      read_huggingface_tokenizer(folder));
+  result.chat_template = read_chat_template(folder);
+  return result;
+}
+
 }  // namespace
 
 PretrainedModel read_pretrained_model(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) throw CheckpointError(path + ": no such file or folder");
-  if (!std::filesystem::is_directory(path, ignored)) {
-    const GgufFile file(path);
-    const ModelFamily& family = find_gguf_family(file.get<std::string>("general.architecture"), path);
-    return read_model(family, PretrainedFormat::gguf, read_gguf_config(family, file), file, path,
-                      read_gguf_tokenizer(file));
-  }
-  const HuggingFaceFolder folder(path);
-  const std::string name = folder.file_path("config.json");
-  const ConfigJson fields = ConfigJson::parse(folder.read_json().to_json());
-  const ModelFamily& family = find_model_family(get_text_field(fields, "model_type", name), name);
-  return read_model(family, PretrainedFormat::huggingface, fields, folder, name,
-                    read_huggingface_tokenizer(folder));
+  return std::filesystem::is_directory(path, ignored) ? read_folder(path) : read_gguf_file(path);
 }
 
 }  // namespace tapeformer

@@ -14,6 +14,7 @@ struct PretrainedModel {
   Config config = {};                               // of a run; data.path is empty
   std::unique_ptr<AutoregressiveModel> model = {};  // on the CPU, in float32
   BpeModel tokenizer = {};                          // with as many tokens as the model
+  std::string chat_template = {};                   // Jinja template of conversations; empty: none
 };
 
 // Reads a folder of Hugging Face (config.json, safetensors, tokenizer.json) or a GGUF file. Throws

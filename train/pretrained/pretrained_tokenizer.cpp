@@ -148,6 +148,47 @@ BpeModel read_huggingface_tokenizer(const HuggingFaceFolder& folder) {
   });
 }
 
+std::vector<std::pair<std::string, GgufValue>> write_gguf_tokenizer(const BpeModel& model) {
+  const auto split = std::find_if(std::begin(kSplits), std::end(kSplits), [&](const GgufSplit& known) {
+    return known.split == model.split && known.normalizes_to_nfc == model.normalizes_to_nfc &&
+           known.ignores_merges == model.ignores_merges;
+  });
+  if (split == std::end(kSplits))
+    throw ConfigError(
+        "the GGUF format has no name for this tokenizer: the normal form or the use of merges is not that of "
+        "a "
+        "known model");
+  std::vector<std::string> tokens = model.pieces, merges;
+  std::vector<int64_t> types(tokens.size(), kNormal);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (!tokens[i].empty()) continue;
+    tokens[i] = concat_text("[PAD", i, "]");
+    types[i] = kUnused;
+  }
+  for (const BpeAddedToken& added : model.added_tokens) {
+    tokens[static_cast<size_t>(added.id)] = added.text;
+    types[static_cast<size_t>(added.id)] = added.is_special ? kControl : kUserDefined;
+  }
+  for (const auto& merge : model.merges)
+    merges.push_back(model.pieces[static_cast<size_t>(merge[0])] + " " +
+                     model.pieces[static_cast<size_t>(merge[1])]);
+  const std::string prefix = "tokenizer.ggml.";
+  std::vector<std::pair<std::string, GgufValue>> metadata{
+      {prefix + "model", std::string("gpt2")},
+      {prefix + "pre", std::string(split->name)},
+      {prefix + "tokens", tokens},
+      {prefix + "token_type", types},
+      {prefix + "merges", merges},
+      {prefix + "add_bos_token", !model.start_tokens.empty()},
+      {prefix + "add_space_prefix", false}};
+  const auto add_token = [&](const char* key, int64_t token) { metadata.emplace_back(prefix + key, token); };
+  if (!model.start_tokens.empty()) add_token("bos_token_id", model.start_tokens.front());
+  if (!model.stop_tokens.empty()) add_token("eos_token_id", model.stop_tokens.front());
+  if (model.stop_tokens.size() > 1) add_token("eot_token_id", model.stop_tokens[1]);
+  if (model.unknown_token >= 0) add_token("unknown_token_id", model.unknown_token);
+  return metadata;
+}
+
 void fit_bpe_vocabulary(BpeModel& model, int64_t rows, const std::string& source) {
   const auto size = static_cast<int64_t>(model.pieces.size());
   if (size > rows)

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "data/text/bpe/bpe_model.h"
 #include "train/pretrained/gguf_file.h"
@@ -18,6 +20,10 @@ BpeModel read_gguf_tokenizer(const GgufFile& file);
 // Returns the tokenizer in tokenizer.json. The stop tokens are those of the key eos_token_id in
 // generation_config.json or config.json, if there are any. Throws CheckpointError.
 BpeModel read_huggingface_tokenizer(const HuggingFaceFolder& folder);
+
+// Returns the metadata of a GGUF file with the tokenizer. Unused tokens have the text "[PAD" and their
+// number.
+std::vector<std::pair<std::string, GgufValue>> write_gguf_tokenizer(const BpeModel& model);
 
 // Adds unused tokens, so that the model has as many tokens as an embedding has rows. Throws CheckpointError,
 // which begins with `source`, if there are more tokens than rows.

@@ -9,6 +9,7 @@
 #include "core/system/log.h"
 #include "data/batches/loader.h"
 #include "data/make_dataset.h"
+#include "data/text/bpe/bpe_model.h"
 #include "tests/data/support.h"
 #include "tests/data/text/piece_model.h"
 
@@ -68,6 +69,35 @@ TEST_CASE("splits are contiguous parts of the text, and evaluation predicts each
       if (context > 0) CHECK(batch.mask.data<uint8_t>()[context - 1] == 0);
     }
   }
+}
+
+TEST_CASE("each window begins with the start tokens, and evaluation predicts each token of the text once") {
+  const TempDir dir;
+  std::string text;
+  for (int i = 0; i < 80; ++i) text += static_cast<char>('a' + i % 20);
+  write_file(dir / "text", text);
+  for (const std::vector<int32_t>& starts : {std::vector<int32_t>{20}, {20, 21, 20}})
+    for (const int64_t context : {0, 1, 5}) {
+      BpeModel model;
+      for (int i = 0; i < 22; ++i) model.pieces.emplace_back(1, static_cast<char>('a' + i));
+      model.start_tokens = starts;
+      DatasetOptions options = get_token_text(dir / "text", "test", 10);
+      options.text_options.tokenizer_name = "bpe";
+      options.text_options.eval_context = context;
+      options.tokenizer = make_bpe_tokenizer(model, "test");
+      const auto test = make_dataset(options);
+      const std::vector<int> counts = target_counts(*test, 22);
+      CHECK(counts == [] {
+        std::vector<int> expected(22, 1);
+        expected[20] = expected[21] = 0;
+        return expected;
+      }());
+      for (int64_t i = 0; i < test->size(); ++i) {
+        const auto tokens = test->batch(std::vector<int64_t>{i}).tokens.to_vector();
+        CHECK(tokens.size() == 11);
+        CHECK(std::equal(starts.begin(), starts.end(), tokens.begin()));
+      }
+    }
 }
 
 TEST_CASE("valid_path and test_path select the files of the splits") {

@@ -313,6 +313,7 @@ void generate_text(const LoadedTask& run, const GenerationOptions& options, cons
   std::vector<std::string> texts(static_cast<size_t>(count));
   for (int64_t i = processes.rank(); i < count; i += processes.size()) {
     GenerationOptions own = options;
+    own.undrawn_tokens = list_tokens_without_text(*task.tokenizer());
     own.first_sequence_index = i;
     output.write(prompt);
     texts[static_cast<size_t>(i)] = draw_text(task, own, tokens, length, output, speed);

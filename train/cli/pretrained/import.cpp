@@ -2,10 +2,10 @@
 #include <filesystem>
 
 #include "core/system/files.h"
-#include "core/system/log.h"
-#include "data/text/bpe/tokenizer_json.h"
+#include "data/text/bpe/bpe_model.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/cli/commands.h"
+#include "train/cli/pretrained/new_path.h"
 #include "train/pretrained/pretrained_model.h"
 #include "train/tasks/text/description.h"
 
@@ -20,39 +20,20 @@ std::map<std::string, Tensor> list_tensors(const Module& model) {
   return tensors;
 }
 
-// Writes the run into a temporary folder beside it, which becomes the run when it is complete.
 void write_run(const fs::path& run, const PretrainedModel& source) {
   const std::string config = to_toml(source.config);
   const auto tokenizer = make_bpe_tokenizer(source.tokenizer, run.string());
-  const fs::path folder = make_temporary_path(run.string());
-  if (!run.parent_path().empty()) fs::create_directories(run.parent_path());
-  fs::create_directory(folder);
-  try {
+  write_new_path(run, [&](const fs::path& folder) {
+    fs::create_directory(folder);
     save_checkpoint(folder.string(), {.model_tensors = list_tensors(*source.model),
                                       .optimizer_tensors = {},
                                       .state = {.is_converted = true, .task_json = to_json(*tokenizer)},
                                       .config_toml = config});
     replace_file((folder / kConfigFileName).string(), config);
     replace_file((folder / "tokenizer.json").string(), tokenizer->serialize());
-    sync_directory(folder.string());
-    rename_path(folder.string(), run.string());
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(folder, ignored);
-    throw;
-  }
-}
-
-// Returns the path of the run, whose last part is the name of the run.
-fs::path check_run_path(const std::string& text) {
-  fs::path run = fs::path(text).lexically_normal();
-  if (!run.has_filename()) run = run.parent_path();
-  if (run.empty() || run.filename() == "." || run.filename() == "..")
-    throw ConfigError("RUN: \"" + text + "\" is no name of a new folder");
-  std::error_code ignored;
-  if (fs::exists(fs::symlink_status(run, ignored)))
-    throw ConfigError("RUN: " + run.string() + " exists; choose the name of a new folder");
-  return run;
+    if (!source.chat_template.empty())
+      replace_file((folder / "chat_template.jinja").string(), source.chat_template);
+  });
 }
 
 }  // namespace
@@ -66,10 +47,11 @@ int run_import(const Arguments& arguments) {
                         "a folder of Hugging Face (config.json, safetensors, tokenizer.json) or a GGUF file"},
                        {"RUN", "folder of the new run"}},
        .options = {},
-       .details = "The weights become float32. data.path of the run is empty: set it to a text for \"eval\"."},
+       .details =
+           "The weights become float32. data.path of the run is empty: set it to a text for \"eval\"."},
       arguments);
   if (!line) return 0;
-  const fs::path run = check_run_path(line->positionals[1]);
+  const fs::path run = check_new_path("RUN", line->positionals[1]);
   PretrainedModel source = read_pretrained_model(line->positionals[0]);
   source.config.run.name = run.filename().string();
   write_run(run, source);
@@ -79,8 +61,7 @@ int run_import(const Arguments& arguments) {
                    .add("parameters", count_parameters(*source.model))
                    .add("layers", config.model.get<int64_t>("layers"))
                    .add("width", config.model.get<int64_t>("width"))
-                   .add("vocabulary", source.model->options().vocabulary_size)
-                   .add("tokens_of_tokenizer", static_cast<int64_t>(source.tokenizer.pieces.size())),
+                   .add("vocabulary", source.model->options().vocabulary_size),
                line->common_options);
   return 0;
 }

@@ -4,9 +4,11 @@
 namespace tapeformer {
 namespace {
 
-const std::vector<std::pair<std::string, std::string>> kActivations = {
-    {"gelu", "gelu"}, {"gelu_new", "gelu_tanh"}, {"gelu_pytorch_tanh", "gelu_tanh"}, {"relu", "relu"},
-    {"silu", "silu"}};
+const std::vector<std::pair<std::string, std::string>> kActivations = {{"gelu", "gelu"},
+                                                                       {"gelu_new", "gelu_tanh"},
+                                                                       {"gelu_pytorch_tanh", "gelu_tanh"},
+                                                                       {"relu", "relu"},
+                                                                       {"silu", "silu"}};
 
 std::vector<std::string> list_projections() {
   std::vector<std::string> names;
@@ -48,7 +50,10 @@ ModelFamily make_gpt2_family() {
   family.fields = {
       {.key = "n_embd", .option = "width", .gguf = "embedding_length", .aliases = {"hidden_size"}},
       {.key = "n_layer", .option = "layers", .gguf = "block_count", .aliases = {"num_hidden_layers"}},
-      {.key = "n_head", .option = "heads", .gguf = "attention.head_count", .aliases = {"num_attention_heads"}},
+      {.key = "n_head",
+       .option = "heads",
+       .gguf = "attention.head_count",
+       .aliases = {"num_attention_heads"}},
       {.key = "n_positions",
        .option = "position_count",
        .gguf = "context_length",
@@ -69,9 +74,9 @@ ModelFamily make_gpt2_family() {
       {.key = "n_ctx"},
       {.key = "vocab_size", .gguf = "vocab_size", .fallback = 0},
   };
-  for (const char* name : {"embd_pdrop", "resid_pdrop", "attn_pdrop", "summary_activation",
-                           "summary_first_dropout", "summary_proj_to_labels", "summary_type",
-                           "summary_use_proj"})
+  for (const char* name :
+       {"embd_pdrop", "resid_pdrop", "attn_pdrop", "summary_activation", "summary_first_dropout",
+        "summary_proj_to_labels", "summary_type", "summary_use_proj"})
     family.fields.push_back({.key = name});
   family.tensors = {
       {"transformer.wte.weight", "token_embd.weight", {"value_embedding.weight"}},
@@ -111,10 +116,7 @@ ModelFamily make_gpt_neox_family() {
        .gguf = "rope.freq_base",
        .fallback = 1e4,
        .aliases = {"rotary_emb_base"}},
-      {.key = "partial_rotary_factor",
-       .option = "rotary_share",
-       .fallback = 0.25,
-       .aliases = {"rotary_pct"}},
+      {.key = "partial_rotary_factor", .option = "rotary_share", .fallback = 0.25, .aliases = {"rotary_pct"}},
       {.key = "hidden_act", .option = "activation", .fallback = "gelu", .names = kActivations},
       {.key = "use_parallel_residual",
        .option = "parallel_residual",

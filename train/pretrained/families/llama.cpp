@@ -66,8 +66,9 @@ void add_attention(std::vector<TensorRule>& rules, bool is_interleaved) {
 
 std::vector<TensorRule> make_rules(bool is_interleaved) {
   const std::string from = "model.layers.{}.", to = "layers.{}.";
-  std::vector<TensorRule> rules{{"model.embed_tokens.weight", "token_embd.weight", {"value_embedding.weight"}},
-                                {from + "input_layernorm.weight", "blk.{}.attn_norm.weight", {to + "norm1.weight"}}};
+  std::vector<TensorRule> rules{
+      {"model.embed_tokens.weight", "token_embd.weight", {"value_embedding.weight"}},
+      {from + "input_layernorm.weight", "blk.{}.attn_norm.weight", {to + "norm1.weight"}}};
   add_attention(rules, is_interleaved);
   rules.push_back(
       {from + "post_attention_layernorm.weight", "blk.{}.ffn_norm.weight", {to + "norm2.weight"}});
@@ -108,13 +109,12 @@ ModelFamily make_llama_family() {
                      .fields = make_common_fields(),
                      .tensors = make_rules(true),
                      .ignored_tensors = {"model.layers.{}.self_attn.rotary_emb.inv_freq"}};
-  add_fields(family,
-             {make_tied_field(false),
-              make_silu_field(),
-              {.key = "attention_bias", .option = "projection_biases", .fallback = false},
-              {.key = "mlp_bias", .option = "feedforward_biases", .fallback = false},
-              {.key = "pretraining_tp"},
-              {.key = "is_llama_config"}});
+  add_fields(family, {make_tied_field(false),
+                      make_silu_field(),
+                      {.key = "attention_bias", .option = "projection_biases", .fallback = false},
+                      {.key = "mlp_bias", .option = "feedforward_biases", .fallback = false},
+                      {.key = "pretraining_tp"},
+                      {.key = "is_llama_config"}});
   return family;
 }
 
@@ -164,14 +164,16 @@ ModelFamily make_gemma_family() {
     if (rule.parameters[0] == "value_embedding.weight") rule.is_scaled = true;
     if (rule.parameters[0] == "predictor.weight") rule.huggingface = "model.embed_tokens.weight";
   }
-  add_fields(family, {{.key = "tie_word_embeddings", .fallback = true, .accepted = {true}},
-                      {.key = "hidden_activation",
-                       .option = "activation",
-                       .fallback = "gelu_pytorch_tanh",
-                       .names = {{"gelu_pytorch_tanh", "gelu_tanh"}}},
-                      {.key = "hidden_act"},
-                      {.key = "use_bidirectional_attention", .fallback = false, .accepted = {false}},
-                      {.key = "attention_bias", .option = "projection_biases", .fallback = false}});
+  add_fields(
+      family,
+      {{.key = "tie_word_embeddings", .fallback = true, .accepted = {true}},
+       {.key = "hidden_act",
+        .option = "activation",
+        .fallback = "gelu_pytorch_tanh",
+        .names = {{"gelu_pytorch_tanh", "gelu_tanh"}}},
+       {.key = "hidden_activation", .fallback = "gelu_pytorch_tanh", .accepted = {"gelu_pytorch_tanh"}},
+       {.key = "use_bidirectional_attention", .fallback = false, .accepted = {false}},
+       {.key = "attention_bias", .option = "projection_biases", .fallback = false}});
   for (FamilyField& field : family.fields)
     if (field.key == "head_dim") field = {.key = "head_dim", .option = "head_dim", .fallback = 256};
   return family;

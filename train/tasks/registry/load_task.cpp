@@ -67,9 +67,11 @@ Config read_config(const Checkpoint& checkpoint, const RunChoice& choice) {
 
 // Throws ConfigError if a setting would change the tokenizer, which the state of a training contains, or what
 // the weights compute.
-void check_settings(const Checkpoint& checkpoint, const Config& config, RunChoice choice, bool has_tokenizer) {
+void check_settings(const Checkpoint& checkpoint, const Config& config, RunChoice choice,
+                    bool has_tokenizer) {
   if (choice.config_settings.empty()) return;
   choice.config_settings.clear();
+  choice.purpose = ConfigPurpose::generation;  // the run can lack what a setting gives, such as data.path
   const Config own = read_config(checkpoint, choice);
   std::string problems;
   const auto add = [&](const std::string& problem) { problems += (problems.empty() ? "" : "\n") + problem; };

@@ -133,9 +133,11 @@ Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDatase
   const int64_t shortest = (text.size() - 1) / stream_count, longer_count = (text.size() - 1) % stream_count;
   int64_t length = shortest + (longer_count > 0);
   if (limit > 0) length = std::min(length, limit);
-  check_carried(model, length);
+  const auto starts = dataset.tokenizer()->start_tokens();
+  const auto start_count = static_cast<int64_t>(starts.size());
+  check_carried(model, start_count + length);
   const NoGradScope no_grad;
-  Decoder decoder(model, stream_count, length);
+  Decoder decoder(model, stream_count, start_count + length);
   Evaluation result{.split = dataset.info().split, .example_count = stream_count, .text_score = TextScore()};
   const auto read = [&](int64_t t) {
     Tensor tokens = Tensor::empty({stream_count}, DType::int64);
@@ -147,6 +149,7 @@ Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDatase
     return tokens;
   };
   const Device device = model.predictor.weight.device();
+  for (const int32_t token : starts) decoder.step(Tensor::full({stream_count}, token, DType::int64, device));
   double correct = 0;
   Tensor tokens = read(0);
   for (int64_t t = 0; t < length; ++t) {

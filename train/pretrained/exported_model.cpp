@@ -1,0 +1,185 @@
+#include "train/pretrained/exported_model.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/errors.h"
+#include "data/text/bpe/byte_alphabet.h"
+#include "data/text/bpe/tokenizer_json.h"
+#include "train/checkpoint/safetensors.h"
+#include "train/pretrained/family_config.h"
+#include "train/pretrained/family_weights.h"
+#include "train/pretrained/gguf_config.h"
+#include "train/pretrained/pretrained_tokenizer.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr size_t kMaxShownProblems = 3;
+
+std::string join(const std::vector<std::string>& problems) {
+  std::string text;
+  for (size_t i = 0; i < std::min(problems.size(), kMaxShownProblems); ++i)
+    text += (i > 0 ? "; " : "") + problems[i];
+  return problems.size() > kMaxShownProblems ? text + "; …" : text;
+}
+
+FamilySizes get_sizes(const AutoregressiveModel& model) {
+  const EncoderOptions& encoder = model.options().encoder;
+  return {.layers = encoder.layers,
+          .heads = encoder.heads,
+          .head_dim = encoder.head_dim,
+          .width = encoder.width()};
+}
+
+ConfigJson make_fields(const ModelFamily& family, const Config& config, const AutoregressiveModel& model,
+                       const ExportOptions& options) {
+  const int64_t length = options.context_length > 0 ? options.context_length : model.options().max_length;
+  return write_family_config(family, config, model.options().vocabulary_size, length);
+}
+
+// Adds the tokens that begin and end texts.
+void add_special_tokens(const BpeModel& tokenizer, ConfigJson& json) {
+  if (!tokenizer.start_tokens.empty()) json["bos_token_id"] = tokenizer.start_tokens.front();
+  if (tokenizer.stop_tokens.size() == 1)
+    json["eos_token_id"] = tokenizer.stop_tokens.front();
+  else if (!tokenizer.stop_tokens.empty())
+    json["eos_token_id"] = tokenizer.stop_tokens;
+}
+
+std::string get_token_text(const BpeModel& tokenizer, int32_t token) {
+  for (const BpeAddedToken& added : tokenizer.added_tokens)
+    if (added.id == token) return added.text;
+  return tokenizer.pieces[static_cast<size_t>(token)];
+}
+
+ConfigJson make_tokenizer_config(const BpeModel& tokenizer, const ConfigJson& fields,
+                                 const ExportOptions& options) {
+  ConfigJson json{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
+  for (const char* key : {"max_position_embeddings", "n_positions"})
+    if (fields.contains(key)) json["model_max_length"] = fields.at(key);
+  if (!tokenizer.start_tokens.empty())
+    json["bos_token"] = get_token_text(tokenizer, tokenizer.start_tokens.front());
+  if (!tokenizer.stop_tokens.empty())
+    json["eos_token"] = get_token_text(tokenizer, tokenizer.stop_tokens.front());
+  if (!options.chat_template.empty()) json["chat_template"] = options.chat_template;
+  return json;
+}
+
+void write_json(const std::string& path, const ConfigJson& json) {
+  replace_file(path, json.dump(2) + "\n");
+}
+
+// Returns the type of a tensor: matrices have the chosen type, if it can have their rows.
+GgufWriteType choose_type(const FamilyTensor& tensor, GgufWriteType type) {
+  constexpr int64_t kBlock = 32;
+  if (tensor.shape.rank() < 2 || tensor.name == "position_embd.weight") return GgufWriteType::float32;
+  return type == GgufWriteType::q8_0 && tensor.shape[-1] % kBlock != 0 ? GgufWriteType::float32 : type;
+}
+
+// Throws ConfigError if a number is too large for float16, which is also the type of the scales of q8_0.
+Tensor check_range(const Tensor& tensor, const std::string& name, GgufWriteType type) {
+  const float limit = type == GgufWriteType::float16 ? 65504.0F : 65504.0F * 127;
+  if (type != GgufWriteType::float16 && type != GgufWriteType::q8_0) return tensor;
+  const float* const values = tensor.data<float>();
+  if (std::any_of(values, values + tensor.numel(), [&](float x) { return std::abs(x) > limit; }))
+    throw ConfigError(name + ": has numbers that are too large for the type; choose --type float32");
+  return tensor;
+}
+
+int64_t get_file_type(GgufWriteType type) {
+  switch (type) {
+    case GgufWriteType::float16:
+      return 1;
+    case GgufWriteType::q8_0:
+      return 7;
+    case GgufWriteType::bfloat16:
+      return 32;
+    case GgufWriteType::float32:
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+const ModelFamily& choose_model_family(const Config& config, const std::string& name) {
+  if (!name.empty()) {
+    const ModelFamily& family = find_model_family(name, "--family");
+    const std::vector<std::string> problems = find_family_problems(family, config);
+    if (problems.empty()) return family;
+    throw ConfigError("the family " + name + " has no such model: " + join(problems));
+  }
+  std::string text;
+  for (const ModelFamily& family : list_model_families()) {
+    const std::vector<std::string> problems = find_family_problems(family, config);
+    if (problems.empty()) return family;
+    text += "\n  " + family.name + ": " + join(problems);
+  }
+  throw ConfigError("no family of other programs has such a model:" + text);
+}
+
+std::optional<BpeModel> convert_to_bpe(const Tokenizer* tokenizer) {
+  if (!tokenizer) return {};
+  if (tokenizer->name() == kBpeTokenizerName)
+    return parse_tokenizer_json(tokenizer->serialize(), "tokenizer");
+  if (tokenizer->name() != kByteTokenizerName) return {};
+  BpeModel model;
+  for (int byte = 0; byte < 256; ++byte)
+    model.pieces.push_back(write_byte_character(static_cast<uint8_t>(byte)));
+  return model;
+}
+
+void write_huggingface_folder(const std::string& folder, const ModelFamily& family, const Config& config,
+                              const AutoregressiveModel& model, const std::optional<BpeModel>& tokenizer,
+                              const ExportOptions& options) {
+  const bool is_narrow = options.type == GgufWriteType::bfloat16;
+  if (!is_narrow && options.type != GgufWriteType::float32)
+    throw ConfigError("--type: folders of Hugging Face have float32 or bfloat16");
+  std::map<std::string, Tensor> tensors;
+  for (const FamilyTensor& tensor :
+       list_family_tensors(family, PretrainedFormat::huggingface, get_sizes(model), model.saved_tensors())) {
+    const Tensor values = tensor.read();
+    tensors[tensor.name] = is_narrow ? values.to(DType::bfloat16) : values;
+  }
+  write_safetensors(folder + "/model.safetensors", tensors, {{"format", "pt"}});
+  ConfigJson fields = make_fields(family, config, model, options);
+  fields["dtype"] = fields["torch_dtype"] = is_narrow ? "bfloat16" : "float32";
+  ConfigJson generation{{"do_sample", false}};
+  if (tokenizer) {
+    add_special_tokens(*tokenizer, fields);
+    add_special_tokens(*tokenizer, generation);
+    replace_file(folder + "/tokenizer.json", write_tokenizer_json(*tokenizer, false));
+    write_json(folder + "/tokenizer_config.json", make_tokenizer_config(*tokenizer, fields, options));
+  }
+  write_json(folder + "/generation_config.json", generation);
+  write_json(folder + "/config.json", fields);
+}
+
+void write_gguf_model(const std::string& path, const ModelFamily& family, const Config& config,
+                      const AutoregressiveModel& model, const std::optional<BpeModel>& tokenizer,
+                      const ExportOptions& options) {
+  if (family.gguf.empty()) throw ConfigError("the family " + family.name + " has no GGUF files");
+  if (!tokenizer)
+    throw ConfigError("a GGUF file needs a tokenizer \"bpe\" or \"bytes\"; write a folder instead");
+  std::vector<std::pair<std::string, GgufValue>> metadata{{"general.architecture", family.gguf},
+                                                          {"general.name", config.run.name},
+                                                          {"general.file_type", get_file_type(options.type)}};
+  for (auto& entry : write_gguf_config(family, make_fields(family, config, model, options)))
+    metadata.push_back(std::move(entry));
+  for (auto& entry : write_gguf_tokenizer(*tokenizer)) metadata.push_back(std::move(entry));
+  if (!options.chat_template.empty()) metadata.emplace_back("tokenizer.chat_template", options.chat_template);
+  std::vector<GgufOutput> outputs;
+  for (const FamilyTensor& tensor :
+       list_family_tensors(family, PretrainedFormat::gguf, get_sizes(model), model.saved_tensors())) {
+    const GgufWriteType type = choose_type(tensor, options.type);
+    outputs.push_back({tensor.name, tensor.shape, type,
+                       [tensor, type] { return check_range(tensor.read(), tensor.name, type); }});
+  }
+  File file(path, O_WRONLY | O_CREAT | O_EXCL);
+  write_gguf(file, metadata, outputs);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,39 @@
+// Models of the program in the formats of other programs.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "data/text/bpe/bpe_model.h"
+#include "models/autoregressive_model.h"
+#include "train/config/config.h"
+#include "train/pretrained/gguf_writer.h"
+#include "train/pretrained/model_family.h"
+
+namespace tapeformer {
+
+struct ExportOptions {
+  GgufWriteType type = GgufWriteType::float32;  // of matrices; vectors are float32 in GGUF files
+  int64_t context_length = 0;                   // longest text of the model; 0: data.sequence_length
+  std::string chat_template = {};               // Jinja template of conversations; empty: none
+};
+
+// Returns the family that can describe the model: `name`, or the first one if `name` is empty. Throws
+// ConfigError with the settings that the family does not have.
+const ModelFamily& choose_model_family(const Config& config, const std::string& name);
+
+// Returns the tokenizer as a BPE tokenizer with the same tokens, if it is one or if its tokens are bytes.
+std::optional<BpeModel> convert_to_bpe(const Tokenizer* tokenizer);
+
+// Writes config.json, generation_config.json, model.safetensors and the files of the tokenizer into a folder.
+// Throws ConfigError if the family cannot describe the weights, or if options.type is a type of GGUF files.
+void write_huggingface_folder(const std::string& folder, const ModelFamily& family, const Config& config,
+                              const AutoregressiveModel& model, const std::optional<BpeModel>& tokenizer,
+                              const ExportOptions& options);
+
+// Writes a GGUF file. Throws ConfigError as write_huggingface_folder(), and if there is no tokenizer.
+void write_gguf_model(const std::string& path, const ModelFamily& family, const Config& config,
+                      const AutoregressiveModel& model, const std::optional<BpeModel>& tokenizer,
+                      const ExportOptions& options);
+
+}  // namespace tapeformer
