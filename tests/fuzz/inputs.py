@@ -206,7 +206,8 @@ def write_pretrained(folder, rng):
     pieces = sorted(tokenizer["model"]["vocab"], key=tokenizer["model"]["vocab"].get)
     merges = [" ".join(pair) for pair in tokenizer["model"]["merges"]]
     _write(folder / "gguf/types.gguf", (GOLDEN / "gguf_types.gguf").read_bytes())
-    _write(folder / "gguf/tokenizer.gguf", pretrained.gguf_tokenizer(pieces, merges))
+    _write(folder / "gguf/tokenizer.gguf", pretrained.gguf_file(pieces, merges))
+    pretrained.write_llama(folder / "import", rng, tokenizer)
     model = folder / "huggingface"
     _write(model / "config.json", json.dumps({"model_type": "llama", "hidden_size": 4, "eos_token_id": [420]}))
     _write(model / "tokenizer.json", json.dumps(tokenizer, ensure_ascii=False))
@@ -254,6 +255,8 @@ def make_base(folder, run):
         if name != "pieces":
             raise RuntimeError(f"the training of configs/{name}.toml failed")
         missing["pieces"] = "the program was built without SentencePiece"
+    if not run(["import", "import/hf", "imported/hf", "--quiet"]) or not run(["import", "import/model.gguf", "imported/gguf", "--quiet"]):
+        raise RuntimeError("the import of import/hf or import/model.gguf failed")
     if "pieces" not in missing:
         state = json.loads((folder / "runs/pieces/checkpoints/latest/state.json").read_text())
         _write(folder / "pieces.model", base64.b64decode(state["task"]["model"]))

@@ -1,4 +1,4 @@
-"""Kinds of cases with the files of pretrained models: tokenizer.json, GGUF files and folders of Hugging Face."""
+"""Kinds of cases with the files of pretrained models: tokenizer.json, GGUF files and folders of Hugging Face, and import."""
 
 import json
 import struct
@@ -16,8 +16,11 @@ def _list(key, kind, values):
     return _text(key) + struct.pack("<IIQ", 9, kind, len(values)) + b"".join(values)
 
 
-def gguf_tokenizer(pieces, merges):
-    """Returns a GGUF file with a tokenizer and without tensors. The last piece is an end token."""
+def gguf_file(pieces, merges, numbers=(), tensors=()):
+    """Returns a GGUF file with a tokenizer. The last piece is an end token.
+
+    `numbers` has the type and the bytes of each further key, and `tensors` the shape and the float32 values of each tensor.
+    """
     pieces = [*pieces, "<|end|>"]
     types = [1] * (len(pieces) - 1) + [3]
     values = [_text(f"tokenizer.ggml.{key}") + struct.pack("<I", 8) + _text(text) for key, text in (("model", "gpt2"), ("pre", "smollm"))]
@@ -25,7 +28,55 @@ def gguf_tokenizer(pieces, merges):
                _list("tokenizer.ggml.merges", 8, [_text(merge) for merge in merges]),
                _list("tokenizer.ggml.token_type", 5, [struct.pack("<i", kind) for kind in types]),
                _text("tokenizer.ggml.eos_token_id") + struct.pack("<II", 4, len(pieces) - 1)]
-    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(values)) + b"".join(values) + bytes(64)
+    values += [_text(key) + struct.pack("<I", kind) + data for key, (kind, data) in dict(numbers).items()]
+    infos, data = b"", b""
+    for name, (shape, content) in dict(tensors).items():
+        infos += _text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *reversed(shape)) + struct.pack("<IQ", 0, len(data))
+        data += content + bytes(-len(content) % 32)
+    header = b"GGUF" + struct.pack("<IQQ", 3, len(dict(tensors)), len(values)) + b"".join(values) + infos
+    return header + bytes(-len(header) % 32 or 32 * (not tensors)) + data
+
+
+LLAMA = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 12}
+LLAMA_KEYS = {"hidden_size": "embedding_length", "num_hidden_layers": "block_count", "num_attention_heads": "attention.head_count",
+              "num_key_value_heads": "attention.head_count_kv", "intermediate_size": "feed_forward_length"}
+
+
+def llama_tensors(rng, rows):
+    """Returns the names in both formats, the shapes and the values of the tensors of a small model."""
+    def add(name, short, *shape):
+        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        tensors[name] = (short, list(shape), struct.pack(f"<{count}f", *(rng.uniform(-0.3, 0.3) for _ in range(count))))
+    tensors = {}
+    add("model.embed_tokens.weight", "token_embd.weight", rows, 8)
+    for i in (0, 1):
+        layer, block = f"model.layers.{i}.", f"blk.{i}."
+        for name, short, shape in (("input_layernorm", "attn_norm", [8]), ("post_attention_layernorm", "ffn_norm", [8]),
+                                   ("self_attn.q_proj", "attn_q", [8, 8]), ("self_attn.k_proj", "attn_k", [4, 8]),
+                                   ("self_attn.v_proj", "attn_v", [4, 8]), ("self_attn.o_proj", "attn_output", [8, 8]),
+                                   ("mlp.gate_proj", "ffn_gate", [12, 8]), ("mlp.up_proj", "ffn_up", [12, 8]),
+                                   ("mlp.down_proj", "ffn_down", [8, 12])):
+            add(f"{layer}{name}.weight", f"{block}{short}.weight", *shape)
+    add("model.norm.weight", "output_norm.weight", 8)
+    return tensors
+
+
+def write_llama(folder, rng, tokenizer):
+    """Writes a small model as a folder of Hugging Face and as a GGUF file."""
+    vocabulary = tokenizer["model"]["vocab"]
+    pieces = sorted(vocabulary, key=vocabulary.get)
+    tensors = llama_tensors(rng, 448)
+    config = {"model_type": "llama", **LLAMA, "rms_norm_eps": 1e-5, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+              "vocab_size": 448, "max_position_embeddings": 64, "hidden_act": "silu", "tie_word_embeddings": True, "eos_token_id": [420]}
+    (folder / "hf").mkdir(parents=True)
+    (folder / "hf/config.json").write_text(json.dumps(config))
+    (folder / "hf/tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
+    (folder / "hf/model.safetensors").write_bytes(safetensors({name: ("F32", shape, data) for name, (_, shape, data) in tensors.items()}))
+    numbers = {f"llama.{LLAMA_KEYS[key]}": (4, struct.pack("<I", value)) for key, value in LLAMA.items()}
+    numbers |= {"general.architecture": (8, _text("llama")), "llama.attention.layer_norm_rms_epsilon": (6, struct.pack("<f", 1e-5))}
+    data = gguf_file(pieces, [" ".join(pair) for pair in tokenizer["model"]["merges"]], numbers,
+                     {short: (shape, content) for short, shape, content in tensors.values()})
+    (folder / "model.gguf").write_bytes(data)
 
 
 def safetensors(tensors):
@@ -141,3 +192,25 @@ def huggingface(rng, base, folder):
     else:
         change(rng, paths)
     return _read(base, rng.choice(["weights", "tokenizer"]), "huggingface", files=[path])
+
+
+def imports(rng, base, folder):
+    """Changes a model and imports it, or changes an imported run and exports it."""
+    if rng.random() < 0.2:
+        copy(base, folder, "imported")
+        changed = change(rng, files_under(folder / "imported")) if rng.random() < 0.7 else []
+        output = rng.choice(["out", "out.gguf", "imported", "a/b/out.gguf", "", ".."])
+        arguments = ["export", f"imported/{rng.choice(['hf', 'gguf'])}", output] + rng.choice([[], ["--type", rng.choice(["float16", "q8_0", "bfloat16"])]])
+        return Case(arguments + rng.choice([[], ["--family", rng.choice(["qwen3", "gpt2"])]]), {0, 2, 3, 5}, files=changed)
+    copy(base, folder, "import")
+    if rng.random() < 0.4:
+        source, path = "import/model.gguf", _replace(folder / "import/model.gguf", _mutate_gguf, rng)
+    else:
+        source, paths = "import/hf", files_under(folder / "import/hf")
+        path = rng.choice(paths)
+        if path.suffix == ".json" and rng.random() < 0.9:
+            _replace(path, mutate_json, rng)
+        else:
+            change(rng, [path])
+    run = rng.choice(["run", "run", "run", "a/b/run", "import", ".", "run/"])
+    return Case(["import", source, run], {0, 2, 3}, files=[path], check=lambda at: [] if (at / run / "config.toml").exists() else ["no run"])
