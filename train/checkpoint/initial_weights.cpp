@@ -40,9 +40,9 @@ NamedTensors list_targets(const SafetensorsFile& file, const Module& model,
 
 // Warns of settings with which the weights compute another function than in their training.
 void warn_of_other_settings(const Checkpoint& checkpoint, const Config& config) {
-  const Config own =
-      load_config(checkpoint.config_path(), {}, {.unused_key_policy = UnusedKeyPolicy::ignore_in_file,
-                   .purpose = ConfigPurpose::generation});
+  const Config own = load_config(
+      checkpoint.config_path(), {},
+      {.unused_key_policy = UnusedKeyPolicy::ignore_in_file, .purpose = ConfigPurpose::generation});
   if (own.model.type != config.model.type) return;
   for (const auto& [key, value] : find_keys_fixed_by_training(own, config))
     log_warning(kKey, "the weights are those of a training with ", key, " = ", value,

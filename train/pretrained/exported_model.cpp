@@ -9,6 +9,7 @@
 #include "data/text/bpe/byte_alphabet.h"
 #include "data/text/bpe/tokenizer_json.h"
 #include "train/checkpoint/safetensors.h"
+#include "train/pretrained/families/find_family.h"
 #include "train/pretrained/family_config.h"
 #include "train/pretrained/family_weights.h"
 #include "train/pretrained/gguf_config.h"

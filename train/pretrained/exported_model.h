@@ -7,8 +7,8 @@
 #include "data/text/bpe/bpe_model.h"
 #include "models/autoregressive_model.h"
 #include "train/config/config.h"
+#include "train/pretrained/families/model_family.h"
 #include "train/pretrained/gguf_writer.h"
-#include "train/pretrained/model_family.h"
 
 namespace tapeformer {
 

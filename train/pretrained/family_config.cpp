@@ -5,6 +5,7 @@
 #include "core/base/errors.h"
 #include "core/system/printable.h"
 #include "train/config/value.h"
+#include "train/pretrained/families/find_family.h"
 
 namespace tapeformer {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "train/config/config.h"
-#include "train/pretrained/model_family.h"
+#include "train/pretrained/families/model_family.h"
 
 namespace tapeformer {
 

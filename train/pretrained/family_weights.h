@@ -9,7 +9,7 @@
 
 #include "core/tensor.h"
 #include "models/layers/module.h"
-#include "train/pretrained/model_family.h"
+#include "train/pretrained/families/model_family.h"
 #include "train/pretrained/weight_source.h"
 
 namespace tapeformer {

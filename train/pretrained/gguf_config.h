@@ -1,8 +1,8 @@
 // The metadata of a GGUF file as the fields of a config.json, in both directions.
 #pragma once
 
+#include "train/pretrained/families/model_family.h"
 #include "train/pretrained/gguf_file.h"
-#include "train/pretrained/model_family.h"
 
 namespace tapeformer {
 

@@ -5,6 +5,7 @@
 #include "core/base/errors.h"
 #include "train/build.h"
 #include "train/finite.h"
+#include "train/pretrained/families/find_family.h"
 #include "train/pretrained/family_config.h"
 #include "train/pretrained/family_weights.h"
 #include "train/pretrained/gguf_config.h"

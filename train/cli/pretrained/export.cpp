@@ -7,6 +7,7 @@
 #include "train/cli/pretrained/new_path.h"
 #include "train/cli/run_options.h"
 #include "train/pretrained/exported_model.h"
+#include "train/pretrained/families/find_family.h"
 
 namespace tapeformer {
 namespace {

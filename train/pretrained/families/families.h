@@ -1,7 +1,7 @@
 // The declarations of the families. Internal to train/pretrained.
 #pragma once
 
-#include "train/pretrained/model_family.h"
+#include "train/pretrained/families/model_family.h"
 
 namespace tapeformer {
 

@@ -1,4 +1,4 @@
-#include "train/pretrained/model_family.h"
+#include "train/pretrained/families/find_family.h"
 
 #include <algorithm>
 
