@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "data/text/unknown_tokens.h"
 #include "models/generation.h"
 #include "python/src/arrays.h"
 #include "python/src/tensor_access.h"

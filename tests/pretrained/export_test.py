@@ -153,7 +153,7 @@ def test_errors(folder: pathlib.Path) -> None:
     error = models.call(PROGRAM, "export", folder / "other", folder / "none", status=2)
     assert "no family of other programs has such a model" in error and "model.positions" in error, error
     error = models.call(PROGRAM, "export", folder / "run-llama", folder / "none", "--family", "gpt2", status=2)
-    assert 'model.norm_kind = "rms", expected "layer"' in error, error
+    assert "model.gated_feedforward = true, expected false" in error, error
     error = models.call(PROGRAM, "export", folder / "run-gemma", folder / "none.gguf", status=2)
     assert "the family gemma has no GGUF files" in error, error
     error = models.call(PROGRAM, "export", folder / "run-llama", folder / "none", "--type", "q8_0", status=2)

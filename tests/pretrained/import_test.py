@@ -5,7 +5,9 @@
 PROGRAM is tapeformer, and READ_FILES is the test program of this folder. The exit status is 77 if a package is missing.
 """
 
+import json
 import pathlib
+import shutil
 import sys
 import tempfile
 
@@ -13,6 +15,7 @@ try:
     import models
     import numpy as np
     import torch
+    import transformers
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
@@ -79,6 +82,84 @@ def test_padding_is_never_drawn(folder: pathlib.Path) -> None:
         assert drawn["drawn_tokens"] == 50 and len(drawn["texts"][0]) >= 40, drawn["texts"]
 
 
+def test_start_tokens(folder: pathlib.Path) -> None:
+    """The windows of "eval" begin with the start token, and every token of the text is scored once."""
+    start, length = 5, 32
+    model = models.make("llama")
+    source = models.save(model, folder / "start")
+    tokenizer = json.loads((source / "tokenizer.json").read_text())
+    token = next(piece for piece, number in tokenizer["model"]["vocab"].items() if number == start)
+    tokenizer["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": token, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [],
+        "special_tokens": {token: {"id": token, "ids": [start], "tokens": [token]}},
+    }
+    (source / "tokenizer.json").write_text(json.dumps(tokenizer))
+    models.call(PROGRAM, "import", source, folder / "run-start")
+    text = folder / "text.txt"
+    text.write_text("the cat and the bird sat there. " * 100)
+    settings = [f"data.path={text}", "data.valid_share=0", "data.test_share=0.99", f"data.sequence_length={length}"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    result = models.call_json(PROGRAM, "eval", folder / "run-start", "--limit", "4", *words)
+    content = text.read_bytes()
+    ids = models.make_tokenizer().encode(content[len(content) - round(len(content) * 0.99) :].decode()).ids
+    nats = 0.0
+    for first in range(0, 4 * length, length):
+        tokens = torch.tensor([[start, *ids[first : first + length]]])
+        with torch.no_grad():
+            log_probabilities = model(tokens[:, :-1]).logits.double().log_softmax(-1)
+        nats -= float(log_probabilities.gather(-1, tokens[:, 1:, None]).sum())
+    print(f"start tokens: {result['nats_per_dim']:.6f} nats, transformers {nats / (4 * length):.6f}")
+    assert result["tokens"] == 4 * length and abs(result["nats_per_dim"] - nats / (4 * length)) < 1e-5
+    drawn = models.call_json(PROGRAM, "generate", folder / "run-start", "--length", "3", "--greedy")
+    assert drawn["prompt_tokens"] == 1
+
+
+def test_training(folder: pathlib.Path) -> None:
+    """A training starts from an imported run, and "score" and "eval" take both."""
+    run, tuned = folder / "run-llama", folder / "tuned"
+    text = folder / "text.txt"
+    words = ["--set", f"data.path={text}", "--set", "data.sequence_length=16"]
+    changes = ["--set", f"model.init={run}", "--set", "train.steps=2", "--set", "optimizer.lr=1e-3"]
+    models.call(PROGRAM, "train", run / "config.toml", "--run-dir", tuned, *words, *changes)
+    before, after = (models.call_json(PROGRAM, "eval", path, *words[: 4 if path == run else 0]) for path in (run, tuned))
+    assert after["bits_per_byte"] < before["bits_per_byte"], (before, after)
+    scores = [models.call(PROGRAM, "score", path, text) for path in (run, tuned)]
+    assert scores[0] != scores[1]
+    models.call(PROGRAM, "export", tuned, folder / "tuned-hf")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "tuned-hf", dtype=torch.float32).eval()
+    ours = models.logits_of_run(READ_FILES, tuned, PROMPTS[:, :16], folder)
+    assert models.difference(ours, models.logits_of_model(model, PROMPTS[:, :16])) < 1e-4
+    print("a training starts from an imported run")
+
+
+def test_errors(folder: pathlib.Path) -> None:
+    """Wrong arguments and damaged files leave nothing behind."""
+    source, target = folder / "llama", folder / "none"
+
+    def fails(status: int, text: str, *words) -> None:
+        error = models.call(PROGRAM, "import", *words, status=status)
+        assert text in error and len(error.strip().splitlines()) == 1, error
+        assert not target.exists() and not list(folder.glob(".*")), list(folder.iterdir())
+
+    fails(2, "exists; choose a new name", source, folder / "run-llama")
+    fails(2, "is no name of a new file", source, "..")
+    fails(3, "no such file or folder", folder / "absent", target)
+    fails(3, "has no config.json", folder, target)
+    fails(3, "no valid GGUF file", folder / "text.txt", target)
+    damaged = folder / "damaged"
+    for name, change in {
+        "config.json": lambda data: data[:50],
+        "tokenizer.json": lambda data: data.replace(b"ByteLevel", b"Metaspace"),
+        "model.safetensors": lambda data: data[:-8],
+    }.items():
+        shutil.copytree(source, damaged)
+        (damaged / name).write_bytes(change((source / name).read_bytes()))
+        fails(3, str(damaged / name), damaged, target)
+        shutil.rmtree(damaged)
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -86,6 +167,9 @@ def main() -> None:
         test_options(folder)
         test_shards_and_types(folder)
         test_padding_is_never_drawn(folder)
+        test_start_tokens(folder)
+        test_training(folder)
+        test_errors(folder)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kMaxShownProblems = 3;
+constexpr size_t kMaxShownProblems = 4;
 
 std::string join(const std::vector<std::string>& problems) {
   std::string text;

@@ -255,13 +255,14 @@ std::vector<std::string> find_family_problems(const ModelFamily& family, const C
   const Config own = complete_model_sizes(config);
   std::vector<std::string> problems;
   const auto add = [&](const Config& described) {
-    for (const std::string& key : find_differing_keys(own, complete_model_sizes(described)))
+    for (const std::string& key : find_differing_keys(own, described))
       if (is_function_key(key))
         problems.push_back(key + " = " + format_config_value(own, key) + ", expected " +
                            format_config_value(described, key));
   };
   try {
-    add(read_family_config(family, write_family_config(family, config, 1, 2), family.name));
+    add(complete_model_sizes(
+        read_family_config(family, write_family_config(family, config, 1, 2), family.name)));
   } catch (const CheckpointError& error) {
     problems.emplace_back(error.what());
   }
@@ -277,8 +278,9 @@ Config complete_model_sizes(Config config) {
   const auto heads = config.model.get<int64_t>("heads");
   set_if_zero("width", heads * config.model.get<int64_t>("head_dim"));
   set_if_zero("kv_heads", heads);
-  if (config.model.get<std::string>("positions") == "learned" && config.data.has("sequence_length"))
-    set_if_zero("position_count", config.data.get<int64_t>("sequence_length"));
+  set_if_zero("position_count", config.data.has("sequence_length")
+                                    ? config.data.get<int64_t>("sequence_length")
+                                    : kMaxDefaultLength);
   return config;
 }
 

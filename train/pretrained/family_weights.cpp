@@ -156,14 +156,12 @@ bool is_ignored(const ModelFamily& family, const std::string& name) {
 // The tensors of a file by the names of the rules.
 class NamedSource {
  public:
-  NamedSource(const ModelFamily& family, const WeightSource& source) : source_(source) {
-    for (const auto& [name, entry] : source.entries()) {
-      const bool has_prefix = family.optional_prefix.empty() || name.starts_with(family.optional_prefix);
-      if (!has_prefix && find_predictor_name(family, PretrainedFormat::huggingface) != name)
-        add(family.optional_prefix + name, name);
-      else
-        add(name, name);
-    }
+  NamedSource(const ModelFamily& family, PretrainedFormat format, const WeightSource& source)
+      : source_(source) {
+    const std::string prefix = format == PretrainedFormat::huggingface ? family.optional_prefix : "";
+    const std::string predictor = find_predictor_name(family, format);
+    for (const auto& [name, entry] : source.entries())
+      add(name.starts_with(prefix) || name == predictor ? name : prefix + name, name);
   }
   const std::string* find(const std::string& name) {
     const auto found = names_.find(name);
@@ -202,7 +200,7 @@ void load_family_weights(const ModelFamily& family, PretrainedFormat format, con
                          const WeightSource& source, const NamedTensors& parameters) {
   std::map<std::string, Tensor> targets(parameters.begin(), parameters.end());
   const bool is_tied = !targets.contains(kPredictor);
-  NamedSource names(family, source);
+  NamedSource names(family, format, source);
   std::set<std::string> loaded;
   for (const Entry& entry : list_entries(family, format, sizes.layers)) {
     const bool is_copy = is_tied && entry.parameters[0] == kPredictor;

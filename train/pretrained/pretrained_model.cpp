@@ -28,8 +28,8 @@ int64_t find_vocabulary(const ModelFamily& family, PretrainedFormat format, cons
   for (const TensorRule& candidate : family.tensors)
     if (candidate.parameters[0] == "value_embedding.weight") rule = &candidate;
   std::string name = format == PretrainedFormat::gguf ? rule->gguf : rule->huggingface;
-  if (!source.entries().contains(name) && name.starts_with(family.optional_prefix))
-    name = name.substr(family.optional_prefix.size());
+  const bool has_prefix = format == PretrainedFormat::huggingface && name.starts_with(family.optional_prefix);
+  if (has_prefix && !source.entries().contains(name)) name = name.substr(family.optional_prefix.size());
   const auto found = source.entries().find(name);
   if (found == source.entries().end())
     throw CheckpointError(source.path() + ": has no tensor \"" + name + "\"");
