@@ -18,7 +18,7 @@ const std::vector<std::string> kRunSettings = {
 
 constexpr int64_t kMaxDefaultLength = 1024;  // tokens of a window, if the model has more positions
 
-std::string describe(const ConfigJson& value) {
+std::string describe_json(const ConfigJson& value) {
   if (value.is_object()) return "an object";
   if (value.is_array() && value.size() > 4) return concat_text("a list of ", value.size());
   std::string text = value.dump(-1, ' ', true, ConfigJson::error_handler_t::replace);
@@ -29,7 +29,7 @@ std::string describe(const ConfigJson& value) {
 [[noreturn]] void refuse(const std::string& source, const std::string& key, const std::string& expected,
                          const ConfigJson& value) {
   throw CheckpointError(concat_text(source, ": ", escape_line(key.substr(0, 100)), ": expected ", expected,
-                                    ", got ", describe(value)));
+                                    ", got ", describe_json(value)));
 }
 
 bool is_missing(const ConfigJson& config, const std::string& key) {
@@ -46,7 +46,7 @@ const std::vector<OptionSpec>& list_sequence_options() {
   return find_model_kind("sequence").options;
 }
 
-const OptionSpec& find_option(const std::string& name) {
+const OptionSpec& find_sequence_option(const std::string& name) {
   for (const OptionSpec& spec : list_sequence_options())
     if (spec.name == name) return spec;
   throw std::logic_error("no option " + name);
@@ -100,13 +100,13 @@ void check_known_fields(const ModelFamily& family, const ConfigJson& config, con
     if (!is_known)
       throw CheckpointError(concat_text(source, ": ", escape_line(key.substr(0, 100)), ": the family ",
                                         family.name, " has no such field; its value is ",
-                                        describe(item.value())));
+                                        describe_json(item.value())));
   }
 }
 
 // Returns the value of a field as the value of its option.
 OptionValue convert_to_option(const FamilyField& field, const ConfigJson& value, const std::string& source) {
-  const OptionValue& fallback = find_option(field.option).default_value;
+  const OptionValue& fallback = find_sequence_option(field.option).default_value;
   if (std::holds_alternative<bool>(fallback)) {
     if (!value.is_boolean()) refuse(source, field.key, "true or false", value);
     return value.get<bool>();
@@ -147,7 +147,7 @@ void check_accepted(const FamilyField& field, const ConfigJson& value, const std
     return;
   std::string expected;
   for (const ConfigJson& accepted : field.accepted)
-    expected += (expected.empty() ? "" : ", ") + describe(accepted);
+    expected += (expected.empty() ? "" : ", ") + describe_json(accepted);
   refuse(source, field.key, expected, value);
 }
 
@@ -181,7 +181,7 @@ bool is_function_key(const std::string& key) {
   const std::string name = key.substr(6);
   if (name == "attention" || name == "type") return true;
   if (name == "feedforward_chunks" || name == "loss_chunks") return false;
-  return has_option(list_sequence_options(), name) && find_option(name).use == OptionUse::model;
+  return has_option(list_sequence_options(), name) && find_sequence_option(name).use == OptionUse::model;
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ const std::vector<std::string> kOtherKeys = {"rope.dimension_count", "attention.
 
 // Returns the number with the fewest digits that is the same float32. Files have numbers in float32, and the
 // config.json of the same model has decimal numbers.
-double shorten(double number) {
+double shorten_float32(double number) {
   const auto narrow = static_cast<float>(number);
   if (static_cast<double>(narrow) != number) return number;
   char text[64];
@@ -25,10 +25,10 @@ double shorten(double number) {
   return result;
 }
 
-ConfigJson to_json(const GgufFile& file, const std::string& key) {
+ConfigJson convert_to_json(const GgufFile& file, const std::string& key) {
   const GgufValue& value = file.metadata().at(key);
   if (const auto* const integer = std::get_if<int64_t>(&value)) return *integer;
-  if (const auto* const number = std::get_if<double>(&value)) return shorten(*number);
+  if (const auto* const number = std::get_if<double>(&value)) return shorten_float32(*number);
   if (const auto* const flag = std::get_if<bool>(&value)) return *flag;
   if (const auto* const text = std::get_if<std::string>(&value)) return *text;
   throw CheckpointError(file.path() + ": " + key + ": expected a number or a text, got a list");
@@ -63,7 +63,7 @@ ConfigJson read_gguf_config(const ModelFamily& family, const GgufFile& file) {
   for (const FamilyField& field : family.fields) {
     if (!field.gguf.empty()) known.push_back(field.gguf);
     if (!field.gguf.empty() && file.has(prefix + field.gguf))
-      config[field.key] = to_json(file, prefix + field.gguf);
+      config[field.key] = convert_to_json(file, prefix + field.gguf);
   }
   for (const auto& [key, value] : file.metadata())
     if (key.starts_with(prefix) && !is_listed(known, key.substr(prefix.size())))

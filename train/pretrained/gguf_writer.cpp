@@ -12,7 +12,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr uint64_t kAlignment = 32;
+constexpr uint64_t kTensorAlignment = 32;
 constexpr int64_t kBlock = 32;
 
 // Numbers of the types of the metadata.
@@ -31,7 +31,9 @@ class Header {
   void add_value(const GgufValue& value) {
     std::visit([this](const auto& x) { add_typed(x); }, value);
   }
-  void pad() { bytes_.append((kAlignment - bytes_.size() % kAlignment) % kAlignment, '\0'); }
+  void pad() {
+    bytes_.append((kTensorAlignment - bytes_.size() % kTensorAlignment) % kTensorAlignment, '\0');
+  }
   const std::string& bytes() const { return bytes_; }
 
  private:
@@ -122,7 +124,7 @@ std::vector<uint8_t> narrow(const float* values, int64_t count, GgufWriteType ty
 }
 
 uint64_t align(uint64_t offset) {
-  return (offset + kAlignment - 1) / kAlignment * kAlignment;
+  return (offset + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
 }
 
 uint64_t count_bytes(const GgufOutput& tensor) {

@@ -183,7 +183,13 @@ std::vector<std::pair<std::string, GgufValue>> write_gguf_tokenizer(const BpeMod
       {prefix + "add_space_prefix", false}};
   const auto add_token = [&](const char* key, int64_t token) { metadata.emplace_back(prefix + key, token); };
   if (!model.start_tokens.empty()) add_token("bos_token_id", model.start_tokens.front());
-  if (!model.stop_tokens.empty()) add_token("eos_token_id", model.stop_tokens.front());
+  // Readers take a token of their own as the end of a text if the file names none. No text in UTF-8 has the
+  // byte 255.
+  constexpr size_t kBytes = 256;
+  if (!model.stop_tokens.empty())
+    add_token("eos_token_id", model.stop_tokens.front());
+  else if (model.merges.empty() && model.pieces.size() == kBytes)
+    add_token("eos_token_id", kBytes - 1);
   if (model.stop_tokens.size() > 1) add_token("eot_token_id", model.stop_tokens[1]);
   if (model.unknown_token >= 0) add_token("unknown_token_id", model.unknown_token);
   return metadata;

@@ -49,7 +49,7 @@ Tensor reorder_rows(const Tensor& x, const std::vector<int64_t>& order) {
 }
 
 const std::string kLayer = "model.layers.0.";
-constexpr double kTolerance = 1e-4;
+constexpr double kLogitTolerance = 1e-4;
 
 }  // namespace
 
@@ -58,7 +58,7 @@ TEST_CASE("imported models of transformers have its logits and its weights") {
     CAPTURE(name);
     const FamilyFolder folder(name);
     const std::string path = folder.write();
-    CHECK(compare_logits(path, name) < kTolerance);
+    CHECK(compare_logits(path, name) < kLogitTolerance);
     const PretrainedModel imported = read_pretrained_model(path);
     const auto expected = read_golden_tensors(name, "weight");
     CHECK(imported.model->parameters().size() == expected.size());
@@ -80,7 +80,7 @@ TEST_CASE("the comparison of imported models finds five wrong orders and numbers
     Tensor& x = f.tensors.at(kLayer + part);
     x = reorder_rows(x, order);
   };
-  CHECK(compare_changed("llama", [](FamilyFolder&) {}) < kTolerance);
+  CHECK(compare_changed("llama", [](FamilyFolder&) {}) < kLogitTolerance);
   CHECK(compare_changed("llama", [&](FamilyFolder& f) {
           reorder(f, "self_attn.q_proj.weight", {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15});
           reorder(f, "self_attn.k_proj.weight", {0, 2, 1, 3, 4, 6, 5, 7});
@@ -101,28 +101,28 @@ TEST_CASE("fields of earlier versions of transformers have the same meaning") {
           f.config.erase("rope_parameters");
           f.config["rope_scaling"] = nullptr;
           f.config.erase("head_dim");
-        }) < kTolerance);
+        }) < kLogitTolerance);
   CHECK(compare_changed("gpt_neox", [](FamilyFolder& f) {
           f.config["rotary_pct"] = 0.5;
           f.config["rotary_emb_base"] = 10000;
           f.config.erase("rope_parameters");
           f.tensors["gpt_neox.layers.0.attention.masked_bias"] = Tensor::zeros({1});
-        }) < kTolerance);
+        }) < kLogitTolerance);
   CHECK(compare_changed("gpt2", [](FamilyFolder& f) {
           std::map<std::string, Tensor> short_names;
           for (const auto& [name, tensor] : f.tensors) short_names[name.substr(name.find('.') + 1)] = tensor;
           short_names["h.0.attn.bias"] = Tensor::zeros({1, 1, 12, 12});
           f.tensors = short_names;
-        }) < kTolerance);
+        }) < kLogitTolerance);
 }
 
 TEST_CASE("a model without a predictor has tied embeddings, and a tied predictor must equal the embedding") {
   const auto copy = [](FamilyFolder& f) {
     f.tensors["lm_head.weight"] = f.tensors.at("model.embed_tokens.weight").clone();
   };
-  CHECK(compare_changed("qwen2", copy) < kTolerance);
+  CHECK(compare_changed("qwen2", copy) < kLogitTolerance);
   CHECK(compare_changed("qwen2", [](FamilyFolder& f) { f.config["tie_word_embeddings"] = false; }) <
-        kTolerance);
+        kLogitTolerance);
   check_contains(import_error("qwen2",
                               [&](FamilyFolder& f) {
                                 copy(f);
