@@ -25,7 +25,7 @@ double shorten_float32(double number) {
   return result;
 }
 
-ConfigJson convert_to_json(const GgufFile& file, const std::string& key) {
+ConfigJson get_json_value(const GgufFile& file, const std::string& key) {
   const GgufValue& value = file.metadata().at(key);
   if (const auto* const integer = std::get_if<int64_t>(&value)) return *integer;
   if (const auto* const number = std::get_if<double>(&value)) return shorten_float32(*number);
@@ -63,7 +63,7 @@ ConfigJson read_gguf_config(const ModelFamily& family, const GgufFile& file) {
   for (const FamilyField& field : family.fields) {
     if (!field.gguf.empty()) known.push_back(field.gguf);
     if (!field.gguf.empty() && file.has(prefix + field.gguf))
-      config[field.key] = convert_to_json(file, prefix + field.gguf);
+      config[field.key] = get_json_value(file, prefix + field.gguf);
   }
   for (const auto& [key, value] : file.metadata())
     if (key.starts_with(prefix) && !is_listed(known, key.substr(prefix.size())))
