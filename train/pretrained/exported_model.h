@@ -1,4 +1,4 @@
-// Models of the program in the formats of other programs.
+// Models of the program in the formats of other programs. Internal to train.
 #pragma once
 
 #include <optional>

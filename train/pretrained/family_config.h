@@ -1,4 +1,4 @@
-// The options of a model as the fields of a config.json, in both directions.
+// The options of a model as the fields of a config.json, in both directions. Internal to train/pretrained.
 #pragma once
 
 #include <string>

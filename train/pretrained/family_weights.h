@@ -1,4 +1,4 @@
-// The tensors of a family as the parameters of a model, in both directions.
+// The tensors of a family as the parameters of a model, in both directions. Internal to train/pretrained.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// The metadata of a GGUF file as the fields of a config.json, in both directions.
+// The metadata of a GGUF file as the fields of a config.json, in both directions. Internal to
+// train/pretrained.
 #pragma once
 
 #include "train/pretrained/families/model_family.h"

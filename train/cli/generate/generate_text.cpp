@@ -173,8 +173,10 @@ struct Speed {
 // throws std::runtime_error with advice.
 std::unique_ptr<TokenStream> make_stream(const AutoregressiveTask& task, const GenerationOptions& options,
                                          int64_t capacity, int64_t window) {
+  GenerationOptions own = options;
+  own.undrawn_tokens = list_tokens_without_text(*task.tokenizer());
   try {
-    return std::make_unique<TokenStream>(task.model(), options, capacity, window);
+    return std::make_unique<TokenStream>(task.model(), own, capacity, window);
   } catch (const OutOfMemoryError& error) {
     throw std::runtime_error(concat_text(
         error.what(), ", for the states of ", window > 0 ? std::min(window, capacity) : capacity,
@@ -313,7 +315,6 @@ void generate_text(const LoadedTask& run, const GenerationOptions& options, cons
   std::vector<std::string> texts(static_cast<size_t>(count));
   for (int64_t i = processes.rank(); i < count; i += processes.size()) {
     GenerationOptions own = options;
-    own.undrawn_tokens = list_tokens_without_text(*task.tokenizer());
     own.first_sequence_index = i;
     output.write(prompt);
     texts[static_cast<size_t>(i)] = draw_text(task, own, tokens, length, output, speed);

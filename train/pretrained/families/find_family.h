@@ -1,4 +1,4 @@
-// The list of families.
+// The list of families. Internal to train.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // Families of language models in the formats of other programs. A family declares once how the fields of its
 // config.json and the keys of its GGUF files are options of a model, and how its tensors are parameters of a
-// model. Import and export read the same declaration in the two directions.
+// model. Import and export read the same declaration in the two directions. Internal to train.
 #pragma once
 
 #include <functional>
