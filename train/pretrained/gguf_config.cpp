@@ -45,9 +45,8 @@ void read_rotary_share(const GgufFile& file, const std::string& prefix, ConfigJs
   const auto rotated = file.get<int64_t>(key);
   const auto heads = file.get<int64_t>(prefix + "attention.head_count"),
              width = file.get<int64_t>(prefix + "embedding_length");
-  const int64_t dim = config.contains("head_dim") ? config.at("head_dim").get<int64_t>()
-                      : heads > 0                 ? width / heads
-                                                  : 0;
+  const std::string dim_key = prefix + "attention.key_length";
+  const int64_t dim = file.has(dim_key) ? file.get<int64_t>(dim_key) : heads > 0 ? width / heads : 0;
   if (rotated < 1 || rotated > dim)
     throw CheckpointError(
         concat_text(file.path(), ": ", key, ": is ", rotated, ", and heads have ", dim, " dimensions"));

@@ -3,6 +3,7 @@
 
 #include "core/system/files.h"
 #include "core/system/log.h"
+#include "data/files/text_lines.h"
 #include "train/cli/commands.h"
 #include "train/cli/pretrained/new_path.h"
 #include "train/cli/run_options.h"
@@ -64,11 +65,15 @@ std::string read_chat_template(const LoadedTask& run, const CommandLine& line) {
   const fs::path own = run.samples_folder().parent_path() / "chat_template.jinja";
   std::error_code ignored;
   if (given.empty() && (run.samples_folder().empty() || !fs::exists(own, ignored))) return "";
+  const std::string path = given.empty() ? own.string() : given;
+  std::string text;
   try {
-    return read_file(given.empty() ? own.string() : given, kMaxTemplateBytes);
+    text = read_file(path, kMaxTemplateBytes);
   } catch (const FileError& error) {
     throw DataError(error.what());
   }
+  if (find_invalid_utf8(text) != std::string::npos) throw DataError(path + ": is not valid UTF-8");
+  return text;
 }
 
 }  // namespace
