@@ -19,7 +19,7 @@ struct ImportedRun {
     CAPTURE(result.err);
     REQUIRE(result.code == 0);
     std::string text;
-    for (int i = 0; i < 200; ++i) text += static_cast<char>('a' + (i * i) % 11);
+    for (int i = 0; i < 600; ++i) text += static_cast<char>('a' + (i * i) % 11);
     write_file(dir / "text.txt", text);
   }
   std::string run() const { return (dir / "run").string(); }
