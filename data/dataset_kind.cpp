@@ -85,6 +85,33 @@ const OptionTable<TextOptions>& text_table() {
   return table;
 }
 
+const OptionTable<PromptOptions>& prompt_table() {
+  static const auto& table = *[] {
+    auto* const options = new OptionTable<PromptOptions>(OptionUse::data);
+    using O = PromptOptions;
+    options->add_choice(
+        "chat_template", &O::chat_template,
+        {{"none", ChatTemplate::none}, {"chatml", ChatTemplate::chatml}, {"llama3", ChatTemplate::llama3}},
+        "text around the messages; chatml: of SmolLM2 and Qwen; llama3: of Llama 3; none: a prompt "
+        "and its completion without other text");
+    options->add("system_prompt", &O::system_prompt,
+                 "system message of conversations without one; empty: none");
+    options->add("packed", &O::packs, "put as many conversations into a window as fit, instead of one");
+    return options;
+  }();
+  return table;
+}
+
+// Returns the options of a text and of prompts.
+std::vector<OptionSpec> list_prompt_options() {
+  std::vector<OptionSpec> options = text_table().specs();
+  std::erase_if(options, [](const OptionSpec& spec) {
+    return spec.name == "eval_context" || spec.name == "streams";
+  });
+  for (OptionSpec& spec : prompt_table().specs()) options.push_back(std::move(spec));
+  return options;
+}
+
 const OptionTable<ImageFolderOptions>& image_folder_table() {
   static const auto& table = *[] {
     auto* const options = new OptionTable<ImageFolderOptions>(OptionUse::data);
@@ -189,6 +216,7 @@ std::vector<OptionSpec> list_options(const CatalogueEntry& set) {
     case DatasetType::speech:
       return list_speech_options(set);
     case DatasetType::text: {
+      if (set.format == DatasetFormat::prompts) return list_prompt_options();
       std::vector<OptionSpec> options = text_table().specs();
       if (!set.needs_path) std::erase_if(options, [](const OptionSpec& spec) { return spec.name == "path"; });
       return options;
@@ -226,6 +254,7 @@ DatasetOptions make_options(const CatalogueEntry& set, const OptionValues& value
                             const DatasetRequest& request) {
   DatasetOptions options = general_table().read(values);
   if (set.type == DatasetType::text) options.text_options = text_table().read(values);
+  if (set.format == DatasetFormat::prompts) options.prompt_options = prompt_table().read(values);
   if (is_image_folder(set)) options.image_folder_options = image_folder_table().read(values);
   options.name = std::string(set.name);
   options.split = request.split;

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/options/option_names.h"
 #include "core/options/options.h"
 #include "data/images/images.h"
 #include "data/listops.h"
@@ -114,8 +115,17 @@ RecallOptions make_recall_options(const DatasetOptions& options) {
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const DatasetOptions& options) {
   if (options.tokenizer) return options.tokenizer;
-  if (options.text_options.tokenizer_name == kByteTokenizerName) return make_byte_tokenizer();
-  return make_tokenizer(make_text_options(require_supported_entry(options.name), options), options.seed);
+  const TextOptions& text = options.text_options;
+  if (text.tokenizer_name == kByteTokenizerName) return make_byte_tokenizer();
+  const CatalogueEntry& set = require_supported_entry(options.name);
+  const bool is_made_from_text =
+      text.tokenizer_name == kCharacterTokenizerName ||
+      (text.tokenizer_name == kSentencePieceTokenizerName && text.sentencepiece_model.empty());
+  if (set.format == DatasetFormat::prompts && is_made_from_text)
+    throw ConfigError(concat_text(name_option("TextOptions::tokenizer_name"), ": a tokenizer \"",
+                                  text.tokenizer_name, "\" of the data set \"", set.name,
+                                  "\" must be that of an earlier run or of a file"));
+  return make_tokenizer(make_text_options(set, options), options.seed);
 }
 
 DatasetInfo make_dataset_info(const DatasetOptions& options) {
@@ -138,6 +148,9 @@ DatasetInfo make_dataset_info(const DatasetOptions& options) {
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options) {
   const CatalogueEntry& set = require_supported_entry(options.name);
   if (auto task = make_synthetic_dataset(set, options)) return task;
+  if (set.format == DatasetFormat::prompts)
+    return std::make_shared<PromptDataset>(make_text_options(set, options), options.prompt_options,
+                                           options.name, options.split, make_tokenizer(options));
   if (set.type == DatasetType::text)
     return std::make_shared<TextDataset>(make_text_options(set, options), options.name, options.split,
                                          make_tokenizer(options));

@@ -9,6 +9,7 @@
 #include "data/batches/dataset.h"
 #include "data/images/image_folder.h"
 #include "data/recall_tasks.h"
+#include "data/text/prompt_dataset.h"
 #include "data/text/text_dataset.h"
 
 namespace tapeformer {
@@ -49,6 +50,7 @@ struct DatasetOptions {
   // Options of text data sets. text_options.limit is ignored; `limit` is used instead. If the data set is in
   // a data directory, text_options.path is also ignored.
   TextOptions text_options = {};
+  PromptOptions prompt_options = {};                     // of the data set "prompts", with text_options
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // if null, text_options determines the tokenizer
 };
 

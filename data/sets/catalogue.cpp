@@ -76,7 +76,7 @@ constexpr std::array<CatalogueFile, 1> kCmudictFiles{{{"cmudict.dict"}}};
 
 constexpr std::string_view kCopyCorpus = "copy the corpus into such a folder";
 
-constexpr std::array<CatalogueEntry, 26> kSets{{
+constexpr std::array<CatalogueEntry, 27> kSets{{
     {.name = "mnist",
      .type = DatasetType::images,
      .format = DatasetFormat::idx,
@@ -130,6 +130,11 @@ constexpr std::array<CatalogueEntry, 26> kSets{{
     {.name = "set-maximum", .type = DatasetType::vectors, .format = DatasetFormat::set_maximum},
     {.name = "set-mixture", .type = DatasetType::vectors, .format = DatasetFormat::set_mixture},
     {.name = "text", .type = DatasetType::text, .format = DatasetFormat::text, .needs_path = true},
+    {.name = "prompts",
+     .type = DatasetType::text,
+     .format = DatasetFormat::prompts,
+     .title = "prompts and answers in JSON lines, of which the answers are learned",
+     .needs_path = true},
     {.name = "enwik8",
      .type = DatasetType::text,
      .format = DatasetFormat::text,

@@ -60,6 +60,12 @@ std::string describe_windows(const TextDataset& text, const AttentionPattern& at
                                                 " predictions of each window but the first are not scored"));
 }
 
+// Returns "" for other data sets than prompts.
+std::string describe_prompts(const Dataset& set) {
+  if (!dynamic_cast<const PromptDataset*>(&set)) return "";
+  return concat_text("answers in windows of ", set.info().length, " predictions; prompts are not scored");
+}
+
 TaskEvaluation describe(const Evaluation& e, const std::string& context) {
   TaskEvaluation result{.split = e.split,
                         .example_count = e.example_count,
@@ -129,6 +135,9 @@ std::string AutoregressiveTask::metadata_json() const {
 }
 
 std::unique_ptr<Evaluator> AutoregressiveTask::make_evaluator(const EvaluationOptions& options) const {
+  if (!options.context.empty() && !config().data.has("eval_context"))
+    throw ConfigError(concat_text("the context \"", options.context, "\": the data set \"",
+                                  config().data.dataset, "\" is no continuous text"));
   if (options.context == kCarried) {
     const int64_t streams = std::max<int64_t>(options.batch_size, 1), limit = options.limit.value_or(0);
     return std::make_unique<DatasetEvaluator>(
@@ -147,8 +156,9 @@ std::unique_ptr<Evaluator> AutoregressiveTask::make_evaluator(const EvaluationOp
       open_evaluation_set(with_context, environment_, tokenizer_, options.split, options.limit),
       [this, batch_size, seed = options.seed](const Dataset& set, const StopCheck& stop) {
         const auto* const text = dynamic_cast<const TextDataset*>(&set);
-        return describe(evaluate(*model_, set, batch_size, 0, seed, stop, environment_.processes),
-                        text ? describe_windows(*text, model_->options().encoder.attention) : "");
+        return describe(
+            evaluate(*model_, set, batch_size, 0, seed, stop, environment_.processes),
+            text ? describe_windows(*text, model_->options().encoder.attention) : describe_prompts(set));
       });
 }
 
