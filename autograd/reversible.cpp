@@ -83,12 +83,23 @@ ReversibleState split_halves(Tensor joined) {
   return {slice_half(joined, 0).clone(), slice_half(joined, 1).clone()};
 }
 
-// Returns the gradients of the inputs of the stack. `g` contains the gradients of the outputs. Overwrites the
-// data of `state`, the outputs, with the inputs. Each parameter must be listed only in the first block that
-// uses the parameter.
+// Returns the number of the first blocks that backward() need not replay: blocks without parameters that
+// require a gradient, if no input of the stack requires a gradient.
+size_t count_constant_blocks(const std::vector<ReversibleBlock>& blocks, bool inputs_need_gradients) {
+  if (inputs_need_gradients) return 0;
+  const auto is_trained = [](const ReversibleBlock& block) {
+    return std::any_of(block.parameters.begin(), block.parameters.end(), requires_grad);
+  };
+  return static_cast<size_t>(std::find_if(blocks.begin(), blocks.end(), is_trained) - blocks.begin());
+}
+
+// Returns the gradients of the inputs of the block `begin`. `g` contains the gradients of the outputs.
+// Overwrites the data of `state`, the outputs of the stack, with the inputs. Each parameter must be listed
+// only in the first block that uses the parameter.
 ReversibleState backward_through(const std::vector<ReversibleBlock>& blocks, ReversibleState state,
-                                 ReversibleState g) {
-  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+                                 ReversibleState g, size_t begin) {
+  const auto end = blocks.rend() - static_cast<std::ptrdiff_t>(begin);
+  for (auto block = blocks.rbegin(); block != end; ++block) {
     for (auto branch = block->branches.rbegin(); branch != block->branches.rend(); ++branch) {
       std::swap(state.first, state.second);
       std::swap(g.first, g.second);
@@ -140,19 +151,22 @@ Tensor run_reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& 
   std::vector<Tensor> inputs = {x1, x2};
   for (const ReversibleSource& source : sources) inputs.push_back(source.input);
   inputs = make_replay_inputs(std::move(inputs), parameters);
-  return record("reversible", joined, inputs,
-                [blocks = with_distinct_parameters(blocks), sources, joined = detach(joined),
-                 count = inputs.size()](Tensor g, NeededGradients needs) mutable {
-                  ReversibleState outputs =
-                      split_halves(needs.is_tape_retained() ? joined : std::exchange(joined, {}));
-                  ReversibleState gy = split_halves(std::exchange(g, {}));
-                  const ReversibleState gx = backward_through(blocks, std::move(outputs), std::move(gy));
-                  Gradients gradients(count);
-                  gradients[0] = gx.first;
-                  gradients[1] = gx.second;
-                  take_gradients(sources, gradients, 2);
-                  return gradients;
-                });
+  return record(
+      "reversible", joined, inputs,
+      [blocks = with_distinct_parameters(blocks), sources, joined = detach(joined), count = inputs.size()](
+          Tensor g, NeededGradients needs) mutable {
+        ReversibleState outputs = split_halves(needs.is_tape_retained() ? joined : std::exchange(joined, {}));
+        ReversibleState gy = split_halves(std::exchange(g, {}));
+        bool inputs_need_gradients = false;
+        for (size_t i = 0; i < 2 + sources.size(); ++i) inputs_need_gradients |= needs[static_cast<int>(i)];
+        const size_t begin = count_constant_blocks(blocks, inputs_need_gradients);
+        const ReversibleState gx = backward_through(blocks, std::move(outputs), std::move(gy), begin);
+        Gradients gradients(count);
+        if (needs[0]) gradients[0] = gx.first;
+        if (needs[1]) gradients[1] = gx.second;
+        take_gradients(sources, gradients, 2);
+        return gradients;
+      });
 }
 
 }  // namespace tapeformer

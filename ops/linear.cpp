@@ -45,8 +45,10 @@ Shape make_result_shape(const Tensor& x, const LinearShape& shape) {
 // The arguments and results of linear() that its backward pass reads. The tensors are detached from the
 // tape.
 struct Product {
-  Tensor x, weight;
+  Tensor x;  // without elements if the weight needs no gradient, and x is not read
+  Tensor weight;
   LinearShape shape;
+  Shape input_shape;
   Activation activation = Activation::none;
   DropoutMask dropout = {};
   Tensor preactivation = {};  // undefined if the activation does not need it
@@ -59,9 +61,9 @@ Gradients compute_linear_gradients(const Product& product, const Tensor& gradien
                                    const std::array<bool, 3>& needs) {
   const Tensor g = make_contiguous(gradient);
   Gradients gradients(3);
-  if (needs[0]) gradients[0] = Tensor::empty_like(product.x);
+  if (needs[0]) gradients[0] = Tensor::empty(product.input_shape, product.x.dtype(), g.device());
   if (needs[1]) gradients[1] = Tensor::empty_like(product.weight);
-  if (needs[2]) gradients[2] = Tensor::empty({product.shape.out}, product.weight.dtype(), product.x.device());
+  if (needs[2]) gradients[2] = Tensor::empty({product.shape.out}, product.weight.dtype(), g.device());
   dispatch_floating("linear", product.x, [&]<class X>(auto backend) {
     visit_result_type<X>(g.dtype(), [&]<class Y>() {
       using T = Compute<X>;
@@ -94,15 +96,17 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
   });
   std::vector<Tensor> inputs = {x, weight};
   if (bias.defined()) inputs.push_back(bias);
-  return record("linear", y, inputs,
-                [product = Product{detach(x), detach(weight), shape, activation, dropout, preactivation,
-                                   activation == Activation::relu ? detach(y) : Tensor{}},
-                 count = inputs.size()](const Tensor& gradient, NeededGradients needs) {
-                  Gradients gradients = compute_linear_gradients(product, gradient,
-                                                                 {needs[0], needs[1], count > 2 && needs[2]});
-                  gradients.resize(count);
-                  return gradients;
-                });
+  return record(
+      "linear", y, inputs,
+      [product = Product{requires_grad(weight) ? detach(x) : Tensor::empty({0}, x.dtype(), x.device()),
+                         detach(weight), shape, x.shape(), activation, dropout, preactivation,
+                         activation == Activation::relu ? detach(y) : Tensor{}},
+       count = inputs.size()](const Tensor& gradient, NeededGradients needs) {
+        Gradients gradients =
+            compute_linear_gradients(product, gradient, {needs[0], needs[1], count > 2 && needs[2]});
+        gradients.resize(count);
+        return gradients;
+      });
 }
 
 DType get_operand_dtype(const Tensor& x) {
@@ -130,7 +134,7 @@ void run_linear_backward(const Tensor& input, const Tensor& weight, const Tensor
   check(gradient.shape() == make_result_shape(x, shape), "linear", "gradient ", gradient.shape(),
         " does not match input ", x.shape(), " and weight ", weight.shape());
   const Gradients gradients =
-      compute_linear_gradients({detach(x), detach(weight), shape}, gradient,
+      compute_linear_gradients({detach(x), detach(weight), shape, x.shape()}, gradient,
                                {requires_grad(x), requires_grad(weight), requires_grad(bias)});
   const Tensor* const inputs[] = {&x, &weight, &bias};
   for (size_t i = 0; i < gradients.size(); ++i)

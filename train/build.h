@@ -11,6 +11,7 @@
 #include "models/classifier.h"
 #include "models/layers/option_error.h"
 #include "models/set_transformer.h"
+#include "train/checkpoint/adapters.h"
 #include "train/config/config.h"
 #include "train/config/option_names.h"
 
@@ -34,10 +35,12 @@ Options read_options(const Config& config) {
   return read_model_options<Options>(config.model.all_options(), make_attention_pattern(config));
 }
 
-// Returns a model with weights initialized from run.seed. Throws ConfigError if an option is invalid.
+// Returns a model with the adapters of the config, and weights initialized from run.seed. Throws ConfigError
+// if an option is invalid.
 template <class Model, class... Arguments>
 std::unique_ptr<Model> build_model(const Config& config, Device device, const Arguments&... arguments) {
   auto model = translate_option_errors([&] { return std::make_unique<Model>(arguments...); });
+  add_adapters(config, *model);
   model->initialize(static_cast<uint64_t>(config.run.seed));
   model->move(device);
   return model;

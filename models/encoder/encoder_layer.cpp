@@ -181,6 +181,8 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
   if (inputs_.use_queries) add_projection("query_projection", query_projection);
   if (inputs_.use_keys) add_projection("key_projection", key_projection);
   add_projection("value_projection", value_projection);
+  for (Linear* projection : projections_) projection->takes_adapter = true;
+  out_projection.takes_adapter = true;
   std::vector<Tensor*> weights, biases;
   for (Linear* projection : projections_) {
     weights.push_back(&projection->weight);
@@ -225,7 +227,8 @@ struct MultiHeadAttention::TapeExecutor {
     return reshape(attention_result, {shape[0], shape[1], a.heads_ * v.size(3)});
   }
   Tensor output(const Tensor& x) const {
-    return a.out_projection.forward(convert_to_operand_dtype(x), Activation::none, {}, result_dtype);
+    return a.out_projection.forward(convert_to_operand_dtype(x), Activation::none, {}, result_dtype,
+                                    {&context, context.first_example * shape[1]});
   }
 };
 
@@ -249,10 +252,11 @@ ProjectedHeads MultiHeadAttention::split_heads(const Tensor& projected, size_t f
   return heads;
 }
 
-Tensor MultiHeadAttention::project_jointly(const Tensor& x, size_t first, size_t last, DType dtype) const {
-  const auto [weight, bias] = join_layers({projections_.begin() + static_cast<std::ptrdiff_t>(first),
-                                           projections_.begin() + static_cast<std::ptrdiff_t>(last)});
-  return linear(x, weight, bias, Activation::none, {}, dtype);
+Tensor MultiHeadAttention::project_jointly(const Tensor& x, size_t first, size_t last, DType dtype,
+                                           const ForwardContext* context) const {
+  return forward_jointly({projections_.begin() + static_cast<std::ptrdiff_t>(first),
+                          projections_.begin() + static_cast<std::ptrdiff_t>(last)},
+                         x, dtype, {context, context ? context->first_example * x.size(1) : 0});
 }
 
 ProjectedHeads MultiHeadAttention::project_source(const Tensor& source) const {
@@ -264,7 +268,7 @@ ProjectedHeads MultiHeadAttention::project(const Tensor& x, const Tensor& source
                                            const ForwardContext& context, const std::string& name,
                                            DType dtype) const {
   const auto run = [&](size_t first, size_t last, const Tensor& input) {
-    Tensor y = project_jointly(input, first, last, dtype);
+    Tensor y = project_jointly(input, first, last, dtype, &context);
     if (conv_)
       y = conv_->forward(y, mask.causal, mask.key_lengths, context.memory, get_conv_memory_name(name));
     return split_heads(y, first, last);
@@ -367,7 +371,8 @@ struct EncoderLayer::TapeExecutor {
                                             context, layer.name_ + ".cross_attention", result_dtype,
                                             source.states);
     return chunks > 1 ? chunked_feedforward(operand, result_dtype)
-                      : layer.feedforward.forward(operand, hidden_mask(first_row), result_dtype);
+                      : layer.feedforward.forward(operand, hidden_mask(first_row), result_dtype,
+                                                  {&context, first_row});
   }
   Tensor chunked_feedforward(const Tensor& x, DType result_dtype) const;
 };
@@ -379,11 +384,13 @@ Tensor EncoderLayer::TapeExecutor::chunked_feedforward(const Tensor& x, DType re
   const auto mask_from = [&block, mask = hidden_mask(first_row)](int64_t row) {
     return mask.at_offset(row * block.linear1.weight.size(0));
   };
-  const auto forward = [&block, mask_from, result_dtype](const Tensor& rows, int64_t first) {
-    return block.forward(rows, mask_from(first), result_dtype);
+  const auto forward = [&block, mask_from, result_dtype, kept = context, start = first_row](
+                           const Tensor& rows, int64_t first) {
+    return block.forward(rows, mask_from(first), result_dtype, {&kept, start + first});
   };
-  const auto gradient = [&block, mask_from](const Tensor& rows, int64_t first, const Tensor& g) {
-    block.run_backward(rows, mask_from(first), g);
+  const auto gradient = [&block, mask_from, kept = context, start = first_row](
+                            const Tensor& rows, int64_t first, const Tensor& g) {
+    block.run_backward(rows, mask_from(first), g, {&kept, start + first});
   };
   const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
   return reshape(compute_in_chunks(forward, rows, chunks, block.leaves(), gradient), x.shape());

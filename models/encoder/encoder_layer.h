@@ -199,7 +199,8 @@ class MultiHeadAttention final : public Module {
   ProjectedHeads project(const Tensor& x, const Tensor& source, const AttentionMask& mask,
                          const ForwardContext& context, const std::string& name, DType dtype) const;
   // Returns projections [first, last) of x as one tensor, (batch, rows, width of the projections).
-  Tensor project_jointly(const Tensor& x, size_t first, size_t last, DType dtype) const;
+  Tensor project_jointly(const Tensor& x, size_t first, size_t last, DType dtype,
+                         const ForwardContext* context = nullptr) const;
 
   int64_t heads_, key_heads_, head_dim_;
   UsedAttentionInputs inputs_;

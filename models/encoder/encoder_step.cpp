@@ -81,11 +81,11 @@ void RecurrentEncoder::allocate() {
 RecurrentEncoder::Layer RecurrentEncoder::make_layer(const EncoderLayer& weights, int64_t index,
                                                      int64_t batch) const {
   const auto prepare = [&](const Linear& linear) {
-    return DecodingLinear(linear.weight, linear.bias, batch);
+    return DecodingLinear(linear.compute_merged_weight(), linear.bias, batch);
   };
   const auto prepare_joined = [&](const std::vector<const Linear*>& layers) {
     const NoGradScope no_grad;
-    const auto [weight, bias] = join_layers(layers);
+    const auto [weight, bias] = join_merged_layers(layers);
     return DecodingLinear(weight, bias, batch);
   };
   const MultiHeadAttention& a = weights.attention;

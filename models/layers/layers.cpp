@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/layers/low_rank.h"
 #include "models/layers/segment_memory.h"
 #include "ops/elementwise.h"
 #include "ops/gated_activation.h"
@@ -12,6 +13,39 @@
 
 namespace tapeformer {
 
+namespace {
+
+JoinedLinear join(const std::vector<Tensor>& weights, const std::vector<const Linear*>& layers) {
+  const auto has_bias = [](const Linear* layer) { return layer->bias.defined(); };
+  const bool needs_biases = std::any_of(layers.begin(), layers.end(), has_bias);
+  std::vector<Tensor> biases;
+  for (const Linear* layer : layers) {
+    const Tensor& w = layer->weight;
+    if (needs_biases)
+      biases.push_back(layer->bias.defined() ? layer->bias
+                                             : Tensor::zeros({w.size(0)}, w.dtype(), w.device()));
+  }
+  return {concat(weights, 0), needs_biases ? concat(biases, 0) : Tensor{}};
+}
+
+Tensor activate(const Tensor& x, Activation activation) {
+  switch (activation) {
+    case Activation::none:
+      return x;
+    case Activation::relu:
+      return relu(x);
+    case Activation::gelu:
+      return gelu(x);
+    case Activation::silu:
+      return silu(x);
+    case Activation::gelu_tanh:
+      return gated_activation(concat({x, Tensor::full(x.shape(), 1, x.dtype(), x.device())}, -1), activation);
+  }
+  return x;
+}
+
+}  // namespace
+
 Linear::Linear(int64_t in, int64_t out, const LinearOptions& options) {
   const double bound = 1 / std::sqrt(static_cast<double>(in));
   if (options.owns_weight) add_parameter("weight", weight, {out, in}, make_uniform_initializer(bound));
@@ -19,8 +53,33 @@ Linear::Linear(int64_t in, int64_t out, const LinearOptions& options) {
 }
 
 Tensor Linear::forward(const Tensor& x, Activation activation, const DropoutMask& dropout,
-                       std::optional<DType> result_dtype) const {
-  return linear(x, weight, bias, activation, dropout, result_dtype);
+                       std::optional<DType> result_dtype, const AdapterContext& adapter_context) const {
+  if (!adapter_) return linear(x, weight, bias, activation, dropout, result_dtype);
+  const Tensor y = forward_jointly({this}, x, result_dtype.value_or(x.dtype()), adapter_context);
+  return tapeformer::dropout(activate(y, activation), dropout);
+}
+
+Linear::~Linear() = default;
+
+void Linear::add_adapter(const LowRankOptions& options, const std::string& name) {
+  check(takes_adapter && !adapter_, "Linear", "the layer ", name, " takes no adapter");
+  adapter_ = std::make_unique<LowRankAdapter>(weight.size(1), weight.size(0), options, name);
+  adapter_->convert(weight.dtype());
+  adapter_->move(weight.device());
+  add_child("", *adapter_);
+}
+
+Tensor Linear::compute_merged_weight() const {
+  if (!adapter_) return weight;
+  const NoGradScope no_grad;
+  return add(detach(weight), adapter_->compute_product());
+}
+
+void Linear::merge_adapter() {
+  if (!adapter_) return;
+  weight.copy_from(compute_merged_weight());
+  remove_child(*adapter_);
+  adapter_.reset();
 }
 
 ShortConv::ShortConv(const Options& options) : options_(options) {
@@ -109,17 +168,27 @@ DecodingNorm Norm::make_decoding_norm() const {
 }
 
 JoinedLinear join_layers(const std::vector<const Linear*>& layers) {
-  const auto has_bias = [](const Linear* layer) { return layer->bias.defined(); };
-  const bool needs_biases = std::any_of(layers.begin(), layers.end(), has_bias);
-  std::vector<Tensor> weights, biases;
-  for (const Linear* layer : layers) {
-    const Tensor& w = layer->weight;
-    weights.push_back(w);
-    if (needs_biases)
-      biases.push_back(layer->bias.defined() ? layer->bias
-                                             : Tensor::zeros({w.size(0)}, w.dtype(), w.device()));
-  }
-  return {concat(weights, 0), needs_biases ? concat(biases, 0) : Tensor{}};
+  std::vector<Tensor> weights;
+  for (const Linear* layer : layers) weights.push_back(layer->weight);
+  return join(weights, layers);
+}
+
+JoinedLinear join_merged_layers(const std::vector<const Linear*>& layers) {
+  std::vector<Tensor> weights;
+  for (const Linear* layer : layers) weights.push_back(layer->compute_merged_weight());
+  return join(weights, layers);
+}
+
+Tensor forward_jointly(const std::vector<const Linear*>& layers, const Tensor& x, DType result_dtype,
+                       const AdapterContext& adapter_context) {
+  const JoinedLinear joined =
+      layers.size() == 1 ? JoinedLinear{layers[0]->weight, layers[0]->bias} : join_layers(layers);
+  const auto has_adapter = [](const Linear* layer) { return layer->adapter() != nullptr; };
+  if (std::none_of(layers.begin(), layers.end(), has_adapter))
+    return linear(x, joined.weight, joined.bias, Activation::none, {}, result_dtype);
+  const DType sum_dtype = joined.weight.dtype();
+  Tensor y = linear(x, joined.weight, joined.bias, Activation::none, {}, sum_dtype);
+  return cast(add_adapters(layers, x, std::move(y), adapter_context), result_dtype);
 }
 
 FeedForward::FeedForward(int64_t dim, int64_t hidden, const FeedForwardOptions& options)
@@ -131,8 +200,10 @@ FeedForward::FeedForward(int64_t dim, int64_t hidden, const FeedForwardOptions& 
       options_(options) {
   add_child("linear1", linear1);
   add_child("linear2", linear2);
+  linear1.takes_adapter = linear2.takes_adapter = true;
   if (!linear3) return;
   add_child("linear3", *linear3);
+  linear3->takes_adapter = true;
   keep_adjacent({&linear1.weight, &linear3->weight});
   if (options.has_biases) keep_adjacent({&linear1.bias, &linear3->bias});
 }
@@ -141,17 +212,24 @@ std::vector<const Linear*> FeedForward::list_input_layers() const {
   return linear3 ? std::vector<const Linear*>{&linear1, linear3.get()} : std::vector<const Linear*>{&linear1};
 }
 
-Tensor FeedForward::compute_hidden(const Tensor& x, const DropoutMask& dropout) const {
+Tensor FeedForward::compute_hidden(const Tensor& x, const DropoutMask& dropout,
+                                   const AdapterContext& adapter_context) const {
   const Tensor operand = convert_to_operand_dtype(x);
-  if (!linear3) return linear1.forward(operand, options_.activation, dropout);
-  const auto [weight, bias] = join_layers(list_input_layers());
-  return gated_activation(linear(operand, weight, bias), options_.activation, dropout);
+  if (!linear3) return linear1.forward(operand, options_.activation, dropout, {}, adapter_context);
+  return gated_activation(forward_jointly(list_input_layers(), operand, operand.dtype(), adapter_context),
+                          options_.activation, dropout);
 }
-Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result_dtype) const {
-  return linear2.forward(compute_hidden(x, hidden_dropout), Activation::none, {}, result_dtype);
+
+Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result_dtype,
+                            const AdapterContext& adapter_context) const {
+  return linear2.forward(compute_hidden(x, hidden_dropout, adapter_context), Activation::none, {},
+                         result_dtype, adapter_context);
 }
-void FeedForward::run_backward(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const {
-  run_linear_backward(compute_hidden(x, hidden_dropout), linear2.weight, linear2.bias, g);
+
+void FeedForward::run_backward(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g,
+                               const AdapterContext& adapter_context) const {
+  if (linear2.adapter()) return backward(forward(x, hidden_dropout, g.dtype(), adapter_context), g);
+  run_linear_backward(compute_hidden(x, hidden_dropout, adapter_context), linear2.weight, linear2.bias, g);
 }
 
 }  // namespace tapeformer

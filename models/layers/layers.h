@@ -18,16 +18,41 @@ struct LinearOptions {
   bool has_bias = true;
 };
 
+class LowRankAdapter;   // models/layers/low_rank.h
+struct LowRankOptions;  // models/layers/low_rank.h
+
+// What the dropout of adapters depends on. The row `first_row` of the whole batch is the first row of the
+// input. If `context` is null, there is no dropout.
+struct AdapterContext {
+  const ForwardContext* context = nullptr;
+  int64_t first_row = 0;
+};
+
 // A linear layer with an optional activation: activation(x weightᵀ + bias). weight (out, in) and bias (out,)
 // are initialised from U(-1/√in, 1/√in). Without a bias, `bias` is undefined.
 class Linear final : public Module {
  public:
   Linear(int64_t in, int64_t out, const LinearOptions& options = {});
-  // Computes linear() (ops/linear.h) of x, `weight` and `bias`.
+  ~Linear() override;
+  // Computes linear() (ops/linear.h) of x, `weight` and `bias`, plus the result of the adapter.
   Tensor forward(const Tensor& x, Activation activation = Activation::none, const DropoutMask& dropout = {},
-                 std::optional<DType> result_dtype = {}) const;
+                 std::optional<DType> result_dtype = {}, const AdapterContext& adapter_context = {}) const;
+
+  // Adds an adapter with the dtype and the device of the weight. `name` is the full name of the layer.
+  void add_adapter(const LowRankOptions& options, const std::string& name);
+  // Adds the product of the adapter to the weight, and removes the adapter.
+  void merge_adapter();
+  // Returns the adapter, or null if there is none.
+  const LowRankAdapter* adapter() const { return adapter_.get(); }
+  // Returns the weight, to which the product of the adapter is added. The result is not recorded.
+  Tensor compute_merged_weight() const;
 
   Tensor weight, bias;
+  // Whether the passes of the parent module use the adapter. add_adapter() must not be called otherwise.
+  bool takes_adapter = false;
+
+ private:
+  std::unique_ptr<LowRankAdapter> adapter_;
 };
 
 // A depthwise convolution over time (ops/short_conv.h) with an activation. If `causal` is false, the kernel
@@ -131,10 +156,12 @@ class FeedForward final : public Module {
  public:
   FeedForward(int64_t dim, int64_t hidden, const FeedForwardOptions& options);
   // Applies the block to x (…, dim). The result has dtype `result_dtype`.
-  Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result_dtype) const;
+  Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result_dtype,
+                 const AdapterContext& adapter_context = {}) const;
   // Recomputes the hidden activations and runs the backward pass of forward(). `g` is the gradient of the
   // result.
-  void run_backward(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const;
+  void run_backward(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g,
+                    const AdapterContext& adapter_context = {}) const;
   const FeedForwardOptions& options() const { return options_; }
   // Returns linear1 or, in a gated block, linear1 and linear3, whose weights and biases are adjacent in
   // memory.
@@ -144,7 +171,8 @@ class FeedForward final : public Module {
   std::unique_ptr<Linear> linear3;  // null if the block is not gated
 
  private:
-  Tensor compute_hidden(const Tensor& x, const DropoutMask& dropout) const;
+  Tensor compute_hidden(const Tensor& x, const DropoutMask& dropout,
+                        const AdapterContext& adapter_context) const;
 
   FeedForwardOptions options_;
 };
@@ -154,6 +182,13 @@ class FeedForward final : public Module {
 struct JoinedLinear {
   Tensor weight, bias;
 };
+// Joins layers without their adapters.
 JoinedLinear join_layers(const std::vector<const Linear*>& layers);
+// Joins layers for decoding, with Linear::compute_merged_weight().
+JoinedLinear join_merged_layers(const std::vector<const Linear*>& layers);
+// Returns the results of layers with the input x (…, in), one after another: (…, sum of the outs). The result
+// has dtype `result_dtype`.
+Tensor forward_jointly(const std::vector<const Linear*>& layers, const Tensor& x, DType result_dtype,
+                       const AdapterContext& adapter_context = {});
 
 }  // namespace tapeformer

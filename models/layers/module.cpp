@@ -1,5 +1,6 @@
 #include "models/layers/module.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "core/base/errors.h"
@@ -120,8 +121,9 @@ void Module::make_parameters_adjacent() const {
     const Tensor all = concat(parts, 0);
     int64_t first = 0;
     for (Tensor* parameter : group) {
+      const bool is_leaf = requires_grad(*parameter);
       *parameter = slice(all, 0, first, first + parameter->size(0));
-      set_requires_grad(*parameter);
+      if (is_leaf) set_requires_grad(*parameter);
       first += parameter->size(0);
     }
   }
@@ -149,12 +151,17 @@ NamedTensors Module::select_tensors(const std::function<bool(const RegisteredTen
 }
 
 NamedTensors Module::parameters() const {
-  return select_tensors([](const RegisteredTensor& entry) { return entry.is_parameter; });
+  return select_tensors([](const RegisteredTensor& entry) { return entry.is_parameter && !entry.is_frozen; });
 }
 
 NamedTensors Module::undecayed_parameters() const {
-  return select_tensors(
-      [](const RegisteredTensor& entry) { return entry.is_parameter && !entry.options.decays; });
+  return select_tensors([](const RegisteredTensor& entry) {
+    return entry.is_parameter && !entry.is_frozen && !entry.options.decays;
+  });
+}
+
+NamedTensors Module::frozen_parameters() const {
+  return select_tensors([](const RegisteredTensor& entry) { return entry.is_parameter && entry.is_frozen; });
 }
 
 NamedTensors Module::saved_tensors() const {
@@ -184,10 +191,46 @@ std::vector<Tensor> Module::statistics() const {
   return list;
 }
 
+void Module::remove_child(const Module& child) {
+  std::erase_if(children_, [&](const auto& entry) { return entry.second == &child; });
+}
+
+void Module::visit_modules(const std::string& prefix,
+                           const std::function<void(const std::string& name, Module& module)>& f) {
+  f(prefix.empty() ? prefix : prefix.substr(0, prefix.size() - 1), *this);
+  for (const auto& [name, child] : children_)
+    child->visit_modules(name.empty() ? prefix : prefix + name + ".", f);
+}
+
+void Module::visit_modules(const std::function<void(const std::string& name, Module& module)>& f) {
+  visit_modules("", f);
+}
+
+void Module::freeze_tensors(const std::string& prefix,
+                            const std::function<bool(const std::string& name)>& selects) {
+  for (RegisteredTensor& entry : registered_tensors_)
+    if (entry.initializer && selects(prefix + entry.name)) {
+      entry.is_frozen = true;
+      *entry.tensor = detach(*entry.tensor);
+    }
+  for (const auto& [name, child] : children_)
+    child->freeze_tensors(name.empty() ? prefix : prefix + name + ".", selects);
+}
+
+void Module::freeze(const std::function<bool(const std::string& name)>& selects) {
+  freeze_tensors("", selects);
+  update_aliases();
+}
+
+bool Module::has_frozen_state() const {
+  return std::any_of(registered_tensors_.begin(), registered_tensors_.end(),
+                     [](const RegisteredTensor& entry) { return !entry.is_parameter && entry.is_frozen; });
+}
+
 void Module::update_state() const {
   const NoGradScope no_grad;
   for (const Statistics& own : statistics_) {
-    own.update();
+    if (!has_frozen_state()) own.update();
     own.sums->fill(0);
   }
   for (const auto& [name, child] : children_) child->update_state();
@@ -214,7 +257,7 @@ void Module::move(Device device) {
 void Module::replace_tensors(const std::function<Tensor(const Tensor&)>& replacement) {
   visit_tensors("", [&](const std::string&, const RegisteredTensor& entry) {
     *entry.tensor = replacement(*entry.tensor);
-    if (entry.is_parameter) set_requires_grad(*entry.tensor);
+    if (entry.is_parameter && !entry.is_frozen) set_requires_grad(*entry.tensor);
   });
   replace_statistics(replacement);
   make_parameters_adjacent();
@@ -228,7 +271,8 @@ void Module::replace_statistics(const std::function<Tensor(const Tensor&)>& repl
 
 int64_t count_parameters(const Module& module) {
   int64_t count = 0;
-  for (const auto& [name, tensor] : module.parameters()) count += tensor.numel();
+  for (const NamedTensors& list : {module.parameters(), module.frozen_parameters()})
+    for (const auto& [name, tensor] : list) count += tensor.numel();
   return count;
 }
 

@@ -99,11 +99,13 @@ class Module {
   Module& operator=(const Module&) = delete;
   virtual ~Module() = default;
 
-  // Returns the parameters of this module and its children in order of registration. Parameters are leaves of
-  // the tape that require gradients.
+  // Returns the parameters of this module and its children in order of registration, without frozen
+  // parameters. Parameters are leaves of the tape that require gradients.
   NamedTensors parameters() const;
   // Returns the parameters to which weight decay does not apply.
   NamedTensors undecayed_parameters() const;
+  // Returns the parameters that freeze() has made constant.
+  NamedTensors frozen_parameters() const;
   // Returns the parameters and the state, which checkpoints store.
   NamedTensors saved_tensors() const;
   // Returns the non-persistent buffers: tensors that are neither trained nor saved, such as sinusoidal
@@ -116,6 +118,14 @@ class Module {
   // Returns the tensors that add_statistics() registered in this module and its children. The tensors contain
   // sums over the training forward passes since the last update_state().
   std::vector<Tensor> statistics() const;
+  // Calls f for this module and its descendants, with the full name of each. The name of this module is
+  // empty.
+  void visit_modules(const std::function<void(const std::string& name, Module& module)>& f);
+  // Makes the parameters and the state constant whose full name `selects` accepts. A frozen parameter
+  // requires no gradient, so that ops whose inputs are all frozen are not recorded. If one state of a module
+  // is frozen, update_state() changes no state of the module. Must be called on the root module, so that
+  // aliases refer to the frozen tensors.
+  void freeze(const std::function<bool(const std::string& name)>& selects);
   // Updates the state from the statistics and sets the statistics to 0. The trainer calls this function after
   // each step.
   void update_state() const;
@@ -152,6 +162,7 @@ class Module {
   // Registers a child module. The names of the tensors of the child get the prefix `name` and a period, or no
   // prefix if `name` is empty.
   void add_child(std::string name, Module& child) { children_.emplace_back(std::move(name), &child); }
+  void remove_child(const Module& child);
 
  private:
   struct RegisteredTensor {
@@ -160,6 +171,7 @@ class Module {
     Initializer initializer;  // empty for buffers
     bool is_parameter;
     ParameterOptions options = {};
+    bool is_frozen = false;
   };
   struct Statistics {
     Tensor* sums;
@@ -168,6 +180,10 @@ class Module {
   void visit_tensors(const std::string& prefix,
                      const std::function<void(const std::string&, const RegisteredTensor&)>& f) const;
   NamedTensors select_tensors(const std::function<bool(const RegisteredTensor&)>& condition) const;
+  void visit_modules(const std::string& prefix,
+                     const std::function<void(const std::string& name, Module& module)>& f);
+  void freeze_tensors(const std::string& prefix, const std::function<bool(const std::string& name)>& selects);
+  bool has_frozen_state() const;
   void append_aliased_leaves(std::vector<Tensor>& leaves) const;
   void replace_tensors(const std::function<Tensor(const Tensor&)>& replacement);
   void replace_statistics(const std::function<Tensor(const Tensor&)>& replacement);
@@ -203,6 +219,7 @@ class ParameterLimitError : public std::length_error {
   using std::length_error::length_error;
 };
 
+// Returns the number of elements of the parameters, including frozen parameters.
 int64_t count_parameters(const Module& module);
 
 }  // namespace tapeformer

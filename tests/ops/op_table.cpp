@@ -10,6 +10,7 @@
 #include "ops/linear.h"
 #include "ops/logistic_mixture.h"
 #include "ops/losses.h"
+#include "ops/low_rank.h"
 #include "ops/lstm.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
@@ -207,6 +208,11 @@ void add_products(std::vector<OpCase>& table) {
   }
   table.push_back(
       {"linear without bias", [](const Inputs& in) { return linear(in[0], in[1], {}); }, {x, weight}});
+  table.push_back({"products of low rank",
+                   [](const Inputs& in) {
+                     return add_low_rank(in[0], in[1], {{in[2], 1}, {in[3], 9}}, 0.7);
+                   },
+                   {normal({3, 2, 12}), normal({3, 2, 5}, 1), normal({7, 2}, 2), normal({3, 3}, 3)}});
   table.push_back({"linear, no rows",
                    [](const Inputs& in) { return linear(in[0], in[1], in[2]); },
                    {normal({0, 7}), weight, bias}});
@@ -410,11 +416,14 @@ std::vector<OpCase> make_op_table() {
   return table;
 }
 
-std::vector<Tensor> compute_result_and_gradients(const OpCase& op, Device device, DType dtype) {
+std::vector<Tensor> compute_result_and_gradients(const OpCase& op, Device device, DType dtype,
+                                                 std::optional<size_t> only) {
   std::vector<Tensor> inputs, leaves;
-  for (const Tensor& input : op.inputs) {
-    if (is_floating(input.dtype())) leaves.push_back(set_requires_grad(input.to(dtype).to(device).alias()));
-    inputs.push_back(is_floating(input.dtype()) ? leaves.back() : input.to(device));
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const Tensor& input = op.inputs[i];
+    const bool floating = is_floating(input.dtype());
+    inputs.push_back((floating ? input.to(dtype) : input).to(device).alias());
+    if (floating && only.value_or(i) == i) leaves.push_back(set_requires_grad(inputs.back()));
   }
   const Tensor result = op.function(inputs);
   backward(result, normal(result.shape(), 17, dtype).to(device));

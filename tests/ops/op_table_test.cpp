@@ -147,6 +147,25 @@ TEST_CASE("cuda: every op gives the results and gradients of the CPU and is bit-
     }
 }
 
+TEST_CASE("the gradient of an input of any op does not depend on whether the other inputs need gradients") {
+  for (const Device device : list_devices())
+    for (const OpCase& op : table_part_of_environment()) {
+      if (op.is_large) continue;
+      CAPTURE(op.name);
+      const std::vector<Tensor> expected = compute_result_and_gradients(op, device, DType::float64);
+      size_t gradient_index = 0;
+      for (size_t i = 0; i < op.inputs.size(); ++i) {
+        if (!is_floating(op.inputs[i].dtype())) continue;
+        CAPTURE(i);
+        const Tensor& all = expected[++gradient_index];
+        const std::vector<Tensor> found = compute_result_and_gradients(op, device, DType::float64, i);
+        REQUIRE(found.size() == 2);
+        CHECK(max_difference(found[0], expected[0]) <= 1e-12 * largest(expected[0]));
+        CHECK(max_difference(found[1], all) <= 1e-12 * largest(all));
+      }
+    }
+}
+
 TEST_CASE("the parts of the op table contain each case once") {
   std::vector<std::string> all, found;
   for (const OpCase& op : make_op_table()) all.push_back(op.name);

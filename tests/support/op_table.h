@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,9 @@ void add_float_attention_cases(std::vector<OpCase>& table);
 void add_conv_and_norm_cases(std::vector<OpCase>& table);
 
 // Computes an op on a device. Returns the result, followed by the gradients of the floating-point inputs, as
-// tensors on the CPU. The floating-point inputs are converted to `dtype`.
-std::vector<Tensor> compute_result_and_gradients(const OpCase& op, Device device, DType dtype);
+// tensors on the CPU. The floating-point inputs are converted to `dtype`. If `only` is given, only the input
+// with this index needs a gradient.
+std::vector<Tensor> compute_result_and_gradients(const OpCase& op, Device device, DType dtype,
+                                                 std::optional<size_t> only = {});
 
 }  // namespace tapeformer::test

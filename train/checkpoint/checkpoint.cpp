@@ -272,6 +272,10 @@ Checksum Checkpoint::find_checksum(const TrainingState& state, const std::string
   return found->second;
 }
 
+Checksum Checkpoint::read_model_checksum() const {
+  return find_checksum(read_verified_state(), kModelFile);
+}
+
 void Checkpoint::verify_config_checksum() const {
   const std::string config = read_text(config_path());
   if (compute_checksum(config) != find_checksum(read_verified_state(), kConfigFileName))

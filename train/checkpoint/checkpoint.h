@@ -93,6 +93,8 @@ class Checkpoint {
   // Reads state.json and checks the type and range of each entry. Does not verify the checksum of the
   // file; load_model() and load_optimizer() verify it.
   TrainingState read_state() const;
+  // Returns the checksum of model.safetensors in state.json.
+  Checksum read_model_checksum() const;
   // Verifies the checksums of state.json and config.toml. config.toml must be a regular file.
   void verify_config_checksum() const;
   // Throws CheckpointError if state.json or model.safetensors does not match its checksum. Reads the whole

@@ -14,13 +14,14 @@ constexpr int64_t kMaxSteps = 1'000'000'000'000'000;
 const char* const kEntry = ",\n  \"crc32\": \"";
 const char* const kEnd = "\"\n}\n";
 
+Checksum parse_checksum(const JsonObjectReader& file) {
+  return {static_cast<uint64_t>(file.get_integer("bytes", 0, INT64_MAX)), file.get_crc32("crc32")};
+}
+
 std::map<std::string, Checksum> parse_files(const JsonObjectReader& entries) {
   std::map<std::string, Checksum> files;
   const JsonObjectReader list = entries.get_object("files");
-  for (const std::string& name : list.keys()) {
-    const JsonObjectReader file = list.get_object(name);
-    files[name] = {static_cast<uint64_t>(file.get_integer("bytes", 0, INT64_MAX)), file.get_crc32("crc32")};
-  }
+  for (const std::string& name : list.keys()) files[name] = parse_checksum(list.get_object(name));
   return files;
 }
 
@@ -49,6 +50,11 @@ std::string to_json(const TrainingState& state) {
   if (state.is_converted) json["converted"] = true;
   if (!state.training_data_digest.empty()) json["training_data"] = state.training_data_digest;
   if (!state.task_json.empty()) json["task"] = Json::parse(state.task_json);
+  if (state.base)
+    json["base"] = {{"folder", state.base->folder},
+                    {"relative_folder", state.base->relative_folder},
+                    {"bytes", state.base->checksum.bytes},
+                    {"crc32", format_crc32(state.base->checksum.crc32)}};
   for (const auto& [name, checksum] : state.checksums)
     json["files"][name] = {{"bytes", checksum.bytes}, {"crc32", format_crc32(checksum.crc32)}};
   const std::string text = dump_without_closing_brace(json);
@@ -72,6 +78,10 @@ TrainingState parse_training_state(const std::string& text, const std::string& p
                           entries.get_integer("plateau_bad_evaluations", 0, state.step + 1)};
   if (entries.has_key("training_data")) state.training_data_digest = entries.get_string("training_data");
   if (entries.has_key("task")) state.task_json = entries.get_object("task").to_json();
+  if (entries.has_key("base")) {
+    const JsonObjectReader base = entries.get_object("base");
+    state.base = {base.get_string("folder"), base.get_string("relative_folder"), parse_checksum(base)};
+  }
   state.checksums = parse_files(entries);
   return state;
 }

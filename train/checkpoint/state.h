@@ -11,6 +11,13 @@
 
 namespace tapeformer {
 
+// The checkpoint whose weights the adapters of a run extend. `relative_folder` is relative to the directory
+// of the run, and `checksum` is that of its model.safetensors.
+struct BaseReference {
+  std::string folder, relative_folder;
+  Checksum checksum;
+};
+
 struct TrainingState {
   int64_t step = 0;
   // Whether scripts/convert.py or an import wrote the checkpoint. Such a checkpoint has no optimizer state. A
@@ -27,8 +34,9 @@ struct TrainingState {
   };
   std::optional<EpochTimes> epoch_times = {};
   ScheduleState schedule_state = {};
-  std::string task_json = {};             // JSON object of Task::metadata_json(); may be empty
-  std::string training_data_digest = {};  // BatchSource::compute_digest(); may be empty
+  std::string task_json = {};              // JSON object of Task::metadata_json(); may be empty
+  std::string training_data_digest = {};   // BatchSource::compute_digest(); may be empty
+  std::optional<BaseReference> base = {};  // of a run with adapters
   // The checksums of the other files of the checkpoint, by file name.
   std::map<std::string, Checksum> checksums = {};
 };

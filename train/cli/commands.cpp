@@ -10,6 +10,7 @@ const std::vector<Command>& list_commands() {
       {"eval", "RUN", "prints bits/dim, bits/byte, accuracy or phone error rate of a run or checkpoint",
        run_eval, true},
       {"generate", "RUN", "continues a text or samples images, and reports the speed", run_generate, true},
+      {"merge", "RUN NEW", "writes a run whose weights contain the adapters of a run", run_merge},
       {"score", "RUN FILE [TARGET]", "prints the bits of each line of a text", run_score},
       {"bleu", "HYPOTHESIS REFERENCE...", "prints BLEU and chrF2 of translations", run_bleu},
       {"complete", "RUN", "completes test images from their first part", run_complete},

@@ -40,6 +40,7 @@ int run_import(const Arguments& arguments);
 int run_info(const Arguments& arguments);
 int run_report(const Arguments& arguments);
 int run_reproduce(const Arguments& arguments);
+int run_merge(const Arguments& arguments);
 int run_score(const Arguments& arguments);
 int run_test_attention(const Arguments& arguments);
 int run_transcribe(const Arguments& arguments);

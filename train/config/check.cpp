@@ -72,7 +72,7 @@ void check_config(const Config& config, bool check_model,
   const auto require = [&](bool condition, const std::string& name, const std::string& message) {
     if (!condition) problems.push_back({find_position(name), name + ": " + message});
   };
-  const auto& [run, data, model, attention, optimizer, schedule, train] = config;
+  const auto& [run, data, model, attention, optimizer, schedule, train, lora] = config;
 
   require(train.steps == 0 || train.epochs == 0, "train.epochs",
           "both train.steps and train.epochs are set, expected exactly one");
@@ -83,6 +83,8 @@ void check_config(const Config& config, bool check_model,
     require(condition || !is_used(name), name, message);
   };
   check_data(config, require_if_used);
+  require_if_used(lora.rank == 0 || !model.init.empty(), "lora.rank",
+                  "adapters extend the weights of model.init, which is empty");
 
   if (check_model)
     for (const auto& [key, problem] : find_model_problems(config)) require_if_used(false, key, problem);

@@ -55,6 +55,9 @@ struct ModelConfig {
   std::vector<std::string> attention = {"linear"};
   // A run or checkpoint whose weights are the initial weights of a new run; empty: random weights.
   std::string init = {};
+  // Patterns (train/config/name_patterns.h) of tensors of the model that start with random values, and of
+  // tensors of the checkpoint that the model does not get.
+  std::vector<std::string> init_new = {}, init_unused = {};
   // Tokens of a run with `init`: keep | new; see train/tasks/registry/earlier_tokens.h.
   std::string init_tokens = "keep";
   OptionValues options = {};  // options of the model type that differ from their defaults
@@ -82,6 +85,16 @@ struct TrainConfig {
   int64_t eval_batch_size = 0;           // batch size of evaluations; 0: data.batch_size
   int64_t dropout_steps = 0;             // number of steps with dropout; 0: all steps
   std::string reduce_dtype = "float32";  // dtype in which processes sum gradients: float32 | bfloat16
+  std::vector<std::string> freeze = {};  // patterns of tensors that training does not change
+};
+
+// Low-rank adapters (models/layers/low_rank.h). A run with adapters trains only them.
+struct LoraConfig {
+  int64_t rank = 0;  // 0: no adapters
+  double alpha = 16;
+  // Patterns (train/config/name_patterns.h) of linear layers.
+  std::vector<std::string> targets = {"*.query_projection", "*.value_projection"};
+  double dropout = 0;
 };
 
 // The options of each attention kind in model.attention. The key is the name of the kind.
@@ -95,6 +108,7 @@ struct Config {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   TrainConfig train;
+  LoraConfig lora;
 };
 
 // A config key whose value contradicts another value.

@@ -178,13 +178,22 @@ void add_model(std::vector<SchemaKey>& keys) {
       .add("init", &ModelConfig::init,
            "run directory or checkpoint whose weights a new run starts from; empty: random weights")
       .mark_as_path();
+  const KeyCondition starts_from_run{"runs that start from model.init", "model.init",
+                                     [](const Config& c) { return !c.model.init.empty(); }};
+  table.add(
+      "init_new", &ModelConfig::init_new,
+      "patterns of tensors that are not copied from model.init: they start with random values; * stands "
+      "for any characters");
+  keys.back().scope = {starts_from_run};
+  table.add("init_unused", &ModelConfig::init_unused,
+            "patterns of tensors of model.init that the model does not have");
+  keys.back().scope = {starts_from_run};
   table
       .add("init_tokens", &ModelConfig::init_tokens,
            "keep: use the tokenizer or the phones of model.init; new: make them from the data, with new "
            "embeddings and outputs")
       .require_one_of({"keep", "new"});
-  keys.back().scope = {{"runs that start from model.init", "model.init",
-                        [](const Config& c) { return !c.model.init.empty(); }},
+  keys.back().scope = {starts_from_run,
                        {"data sets of texts, sentences, symbols or speech", "data.dataset", has_tokens}};
 }
 
@@ -291,6 +300,10 @@ void add_train(std::vector<SchemaKey>& keys) {
            "dtype in which several processes sum their gradients; bfloat16 halves the traffic")
       .require_one_of({"float32", "bfloat16"})
       .allow_change_on_resume();
+  table.add(
+      "freeze", &TrainConfig::freeze,
+      "patterns of tensors that training does not change, with names as in the checkpoint; * stands for any "
+      "characters");
   table.add("dropout_steps", &TrainConfig::dropout_steps, "number of steps with dropout; 0: all steps")
       .require_at_least(0);
   keys.back().scope = {
@@ -301,10 +314,33 @@ void add_train(std::vector<SchemaKey>& keys) {
        }}};
 }
 
+void add_lora(std::vector<SchemaKey>& keys) {
+  TableSchemaBuilder table(keys, "lora", &Config::lora);
+  table
+      .add("rank", &LoraConfig::rank,
+           "rank of the adapters of linear layers, which train instead of the weights of model.init; 0: none")
+      .require_range(0, kMaxSize);
+  keys.back().scope = {
+      {"model types with heads", "model.type", [](const Config& c) { return c.model.has("heads"); }},
+      {"Transformers", "model.encoder", [](const Config& c) { return !is_lstm(c); }}};
+  const KeyCondition has_adapters{"trainings of adapters", "lora.rank",
+                                  [](const Config& c) { return c.lora.rank > 0; }};
+  table.add("alpha", &LoraConfig::alpha, "the product of an adapter is multiplied by alpha / rank")
+      .require_at_least(0);
+  keys.back().scope = {has_adapters};
+  table.add(
+      "targets", &LoraConfig::targets,
+      "patterns of linear layers with adapters, such as \"layers.*.linear1\"; * stands for any characters");
+  keys.back().scope = {has_adapters};
+  table.add("dropout", &LoraConfig::dropout, "dropout of the inputs of the adapters")
+      .require_fraction_below_one();
+  keys.back().scope = {has_adapters};
+}
+
 }  // namespace
 
 std::vector<std::string> list_config_tables() {
-  return {"run", "data", "model", "attention", "optimizer", "schedule", "train"};
+  return {"run", "data", "model", "attention", "optimizer", "schedule", "train", "lora"};
 }
 
 std::vector<SchemaKey> make_config_schema() {
@@ -315,6 +351,7 @@ std::vector<SchemaKey> make_config_schema() {
   add_optimizer(keys);
   add_schedule(keys);
   add_train(keys);
+  add_lora(keys);
   return keys;
 }
 

@@ -11,8 +11,8 @@ const KeyCondition* SchemaKey::find_unmet_condition(const Config& config) const 
 std::string SchemaKey::explain_unused_by(ConfigPurpose purpose) const {
   const OptionUse use = spec.use;
   if (purpose == ConfigPurpose::training || use == OptionUse::model) return "";
-  const bool is_measured = (table_name == "model" && spec.name != "init") || table_name == "optimizer" ||
-                           name() == "data.batch_size";
+  const bool is_measured = (table_name == "model" && !spec.name.starts_with("init")) ||
+                           table_name == "optimizer" || name() == "data.batch_size";
   if (purpose == ConfigPurpose::benchmark && is_measured) return "";
   if (use == OptionUse::process && spec.name != "name")
     return "has an effect in training only; use --" + spec.name;

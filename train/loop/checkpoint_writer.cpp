@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/base/errors.h"
+#include "train/checkpoint/adapters.h"
 
 namespace tapeformer {
 namespace {
@@ -38,7 +39,7 @@ bool CheckpointWriter::save(const TrainingState& state, bool must_succeed, const
   std::string text;
   try {
     save_checkpoint(run_dir_,
-                    {map_by_name(task_.model().saved_tensors()),
+                    {map_by_name(list_stored_tensors(task_.config(), task_.model())),
                      map_by_name(collect_training_state_tensors(optimizer_, task_)), state, config_toml_});
   } catch (const CheckpointError& error) {
     failure = std::current_exception();

@@ -4,6 +4,7 @@
 
 #include "core/base/errors.h"
 #include "core/system/log.h"
+#include "train/checkpoint/adapters.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/earlier_checkpoint.h"
 #include "train/finite.h"
@@ -46,11 +47,10 @@ TrainingState load_state(const Checkpoint& checkpoint, const Config& config, con
   TrainingState state = checkpoint.read_state();
   check_same_data(state, data.metadata_json, checkpoint.folder());
   warn_about_changed_data(state, data.training_digest, checkpoint.folder());
-  checkpoint.load_model(task.model().saved_tensors());
+  load_weights(checkpoint, state, config, task.model());
   const NamedTensors training = collect_training_state_tensors(optimizer, task);
   checkpoint.load_optimizer(state.is_converted ? NamedTensors() : training);
   if (state.is_converted) optimizer.reset_averages();
-  check_finite(task.model().saved_tensors(), checkpoint.folder());
   check_finite(training, checkpoint.folder());
   return state;
 }

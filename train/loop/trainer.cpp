@@ -8,8 +8,10 @@
 #include "core/stopwatch.h"
 #include "core/system/log.h"
 #include "core/threads/threads.h"
+#include "models/layers/low_rank.h"
 #include "train/build.h"
 #include "train/checkpoint/initial_weights.h"
+#include "train/config/name_patterns.h"
 #include "train/distributed/gather.h"
 #include "train/distributed/replicas.h"
 #include "train/loop/divergence.h"
@@ -27,6 +29,25 @@ int64_t count_total_steps(const Config& config, const Task& task) {
   if (t.steps > 0) return t.steps;
   const double steps = task.batches().count_batches(t.epochs) / static_cast<double>(t.accumulate);
   return std::max<int64_t>(std::llround(steps), 1);
+}
+
+// Freezes the tensors that train.freeze matches and, in a run with adapters, all tensors except the adapters.
+void freeze_tensors(const Config& config, Module& model) {
+  const NamePatterns patterns("train.freeze", config.train.freeze);
+  const bool has_adapters = config.lora.rank > 0;
+  if (patterns.empty() && !has_adapters) return;
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : model.saved_tensors()) names.push_back(name);
+  patterns.require_matches(names, "tensor of the model");
+  model.freeze([&](const std::string& name) {
+    return patterns.matches(name) || (has_adapters && !is_adapter_tensor(name));
+  });
+  const NamedTensors trained = model.parameters();
+  if (trained.empty())
+    throw ConfigError("train.freeze: expected at least one parameter to train, but all are frozen");
+  int64_t count = 0;
+  for (const auto& [name, tensor] : trained) count += tensor.numel();
+  log_info(count, " of ", count_parameters(model), " parameters are trained, ", trained.size(), " tensors");
 }
 
 void wait_for(Device device) {
@@ -63,12 +84,15 @@ Trainer::Trainer(Config config, TrainerOptions options)
       load_initial_weights(
           config_, task_->model(),
           keeps_initial_tokens(config_) ? std::vector<std::string>() : task_->list_token_modules());
+    if (config_.lora.rank > 0 && !resumes) base_ = make_base_reference(config_, options_.run_dir);
     return true;
   });
+  freeze_tensors(config_, task_->model());
   state_.total_steps = count_total_steps(config_, *task_);
   task_metadata_json_ = get_checked_metadata_json(*task_);
-  optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters(),
-                                           task_->model().undecayed_parameters());
+  optimizer_ =
+      std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters(),
+                                  task_->model().undecayed_parameters(), task_->model().frozen_parameters());
   schedule_ = std::make_unique<Schedule>(config_.schedule, state_.total_steps);
   step_runner_ =
       std::make_unique<StepRunner>(config_, device_, state_, *task_, *optimizer_, *schedule_, *communicator_);
@@ -81,6 +105,7 @@ void Trainer::restore(const TrainingState& state) {
   state_.step = state_.last_checkpoint_step = state.step;
   state_.last_evaluation_step = state.last_evaluation_step;
   if (state.best_loss) state_.best_loss = *state.best_loss;
+  base_ = state.base;
   state_.training_seconds = state.training_seconds;
   epoch_time_accumulator_.restore(state.epoch_times.value_or(TrainingState::EpochTimes{}));
   schedule_->state = state.schedule_state;
@@ -95,6 +120,7 @@ TrainingState Trainer::make_state() const {
                       .task_json = task_metadata_json_,
                       .training_data_digest = training_data_digest_};
   if (std::isfinite(state_.best_loss)) state.best_loss = state_.best_loss;
+  state.base = base_;
   if (task_->reports_epochs()) state.epoch_times = epoch_time_accumulator_.state();
   return state;
 }

@@ -142,8 +142,9 @@ class Trainer {
   RunState state_;
   EpochTimeAccumulator epoch_time_accumulator_;
   std::optional<TaskEvaluation> last_evaluation_;
-  std::string task_metadata_json_;    // Task::metadata_json()
-  std::string training_data_digest_;  // BatchSource::compute_digest()
+  std::optional<BaseReference> base_;  // of a run with adapters
+  std::string task_metadata_json_;     // Task::metadata_json()
+  std::string training_data_digest_;   // BatchSource::compute_digest()
 
   // Number of predictions or frames that were processed since the last training record was written to
   // metrics.jsonl.

@@ -16,7 +16,7 @@ Clipping make_clipping(const OptimizerConfig& config, double gradient_scale) {
 }  // namespace
 
 Optimizer::Optimizer(const OptimizerConfig& config, NamedParameters parameters,
-                     const NamedParameters& undecayed)
+                     const NamedParameters& undecayed, const NamedParameters& frozen)
     : config_(config), parameters_(std::move(parameters)) {
   std::vector<Tensor> weights, detached;
   for (const auto& [name, parameter] : parameters_) {
@@ -29,6 +29,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, NamedParameters parameters,
   }
   const OptimizerKind& kind = find_optimizer_kind(config_.kind);
   method_ = kind.make(config_, complete_options(kind.options, config_.options), detached);
+  for (const auto& [name, weight] : frozen) weights.push_back(weight);
   rounded_weights_ = RoundedWeights(weights);
 }
 

@@ -18,9 +18,11 @@ class Optimizer {
   using NamedParameters = std::vector<std::pair<std::string, Tensor>>;
 
   // Weight decay does not apply to the parameters in `undecayed`, such as Module::undecayed_parameters().
+  // round_weights() also rounds the weights in `frozen`, which the optimizer does not update.
   // Throws ConfigError for an unknown kind, and std::invalid_argument for an option that the kind does not
   // have.
-  Optimizer(const OptimizerConfig& config, NamedParameters parameters, const NamedParameters& undecayed = {});
+  Optimizer(const OptimizerConfig& config, NamedParameters parameters, const NamedParameters& undecayed = {},
+            const NamedParameters& frozen = {});
 
   // Updates each parameter that has a gradient, removes the gradients, and updates the moving averages of the
   // weights. Multiplies the gradients by `gradient_scale` and then clips the gradients:

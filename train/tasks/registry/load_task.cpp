@@ -1,10 +1,11 @@
 #include "train/tasks/registry/load_task.h"
 
+#include "models/layers/low_rank.h"
 #include "train/build.h"
+#include "train/checkpoint/adapters.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/earlier_checkpoint.h"
 #include "train/distributed/processes.h"
-#include "train/finite.h"
 #include "train/tasks/registry/make_task.h"
 
 namespace tapeformer {
@@ -92,6 +93,13 @@ fs::path find_run_folder(const fs::path& checkpoint) {
   return parent.filename() == kCheckpointFolderName ? parent.parent_path() : fs::path();
 }
 
+int64_t count_elements(const Checkpoint& checkpoint) {
+  int64_t elements = 0;
+  const SafetensorsFile file = checkpoint.open_model_file();
+  for (const auto& [name, entry] : file.entries()) elements += entry.shape.numel();
+  return elements;
+}
+
 // Makes the task of a checkpoint, without its weights. The model can have at most twice the elements of
 // the checkpoint and kAllowedElements more. A model with more elements is not built, because such a model
 // could exhaust the memory. If a model of an allowed size does not match the checkpoint, load_model() reports
@@ -99,9 +107,8 @@ fs::path find_run_folder(const fs::path& checkpoint) {
 std::unique_ptr<Task> make_limited_task(const Checkpoint& checkpoint, const Config& config,
                                         const TrainingState& state, const TaskEnvironment& environment) {
   constexpr int64_t kAllowedElements = int64_t{1} << 16;
-  int64_t elements = 0;
-  const SafetensorsFile file = checkpoint.open_model_file();
-  for (const auto& [name, entry] : file.entries()) elements += entry.shape.numel();
+  int64_t elements = count_elements(checkpoint);
+  if (state.base) elements += count_elements(find_base(checkpoint, state));
   try {
     // Layers have projections that some attention kinds do not use and that checkpoints do not contain.
     const ParameterLimitScope limit(2 * elements + kAllowedElements);
@@ -114,7 +121,8 @@ std::unique_ptr<Task> make_limited_task(const Checkpoint& checkpoint, const Conf
   }
 }
 
-// Makes the task of a checkpoint, loads its weights, and sets the precision of matrix products on the device.
+// Makes the task of a checkpoint, loads its weights, adds the adapters to the weights, and sets the precision
+// of matrix products on the device.
 LoadedTask load(const Checkpoint& checkpoint, const Config& config, const RunChoice& choice) {
   Communicator& processes = *init_process_group().communicator;
   const TrainingState state = checkpoint.read_state();
@@ -124,9 +132,8 @@ LoadedTask load(const Checkpoint& checkpoint, const Config& config, const RunCho
   loaded.step = state.step;
   loaded.task = make_limited_task(checkpoint, config, state, {choice.data, choice.device, processes});
   set_precision(config.run, choice.device);
-  const NamedTensors tensors = loaded.task->model().saved_tensors();
-  checkpoint.load_model(tensors);
-  check_finite(tensors, checkpoint.folder());
+  load_weights(checkpoint, state, config, loaded.task->model());
+  merge_adapters(loaded.task->model());
   return loaded;
 }
 

@@ -1,6 +1,6 @@
 // Loading of trained models. Loading needs no data files, except for the checkpoint of a language model that
 // was converted from another program and has no tokenizer: load_task() then makes the tokenizer that the
-// config describes.
+// config describes. The adapters of a run are merged into the weights of its base.
 #pragma once
 
 #include <filesystem>

@@ -1,0 +1,62 @@
+// The command "tapeformer merge": adds the adapters of a run to the weights of its base.
+#include "train/checkpoint/converted_run.h"
+#include "train/checkpoint/peft_files.h"
+#include "train/cli/commands.h"
+#include "train/cli/run_options.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Returns the config of a run with merged weights.
+Config make_merged_config(Config config, const std::string& name) {
+  config.run.name = name;
+  config.lora = {};
+  config.train.freeze = {};
+  config.model.init.clear();
+  config.model.init_new = config.model.init_unused = {};
+  config.model.init_tokens = ModelConfig().init_tokens;
+  return config;
+}
+
+void write_merged_run(const LoadedTask& loaded, const fs::path& run) {
+  CheckpointContents contents;
+  for (const auto& [name, tensor] : loaded.task->model().saved_tensors())
+    contents.model_tensors[name] = tensor;
+  contents.state = {.step = loaded.step, .is_converted = true, .task_json = loaded.task->metadata_json()};
+  contents.config_toml = to_toml(make_merged_config(loaded.config(), run.filename().string()));
+  write_converted_run(run, contents);
+}
+
+}  // namespace
+
+int run_merge(const Arguments& arguments) {
+  const auto line = parse_command(
+      {.name = "merge",
+       .summary = "Writes a run without adapters, to whose weights the adapters of a run are added.",
+       .positionals = {make_run_argument(), {"NEW", "folder of the new run"}},
+       .options = {make_checkpoint_option(),
+                   {.name = "peft",
+                    .default_value = false,
+                    .help = "write the adapters without the weights, in the files of the package PEFT"}},
+       .default_device = "cpu"},
+      arguments);
+  if (!line) return 0;
+  const fs::path path = check_new_run_path(line->positionals[1], "NEW");
+  const LoadedTask loaded = load_task(*line, ConfigPurpose::generation);
+  if (loaded.config().lora.rank == 0)
+    throw ConfigError(loaded.checkpoint_folder.string() + ": the run has no adapters");
+  if (line->options.get<bool>("peft"))
+    write_peft_files(Checkpoint(loaded.checkpoint_folder.string()), loaded.config(), path);
+  else
+    write_merged_run(loaded, path);
+  print_report(Report()
+                   .add(line->options.get<bool>("peft") ? "folder" : "run", path.string())
+                   .add("checkpoint", loaded.checkpoint_folder.string())
+                   .add("parameters", count_parameters(loaded.task->model())),
+               line->common_options);
+  return 0;
+}
+
+}  // namespace tapeformer
