@@ -36,6 +36,8 @@ void freeze_tensors(const Config& config, Module& model) {
   const NamePatterns patterns("train.freeze", config.train.freeze);
   const bool has_adapters = config.lora.rank > 0;
   if (patterns.empty() && !has_adapters) return;
+  if (has_adapters && config.model.init.empty())
+    throw ConfigError("lora.rank: adapters extend the weights of model.init, which is empty");
   std::vector<std::string> names;
   for (const auto& [name, tensor] : model.saved_tensors()) names.push_back(name);
   patterns.require_matches(names, "tensor of the model");

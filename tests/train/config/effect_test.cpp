@@ -34,6 +34,7 @@ const std::set<std::string> kNeutral = {"run.name",
                                         "data.max_frames",
                                         "model.init",
                                         "model.init_tokens",
+                                        "lora.rank",  // needs model.init
                                         "model.recompute",
                                         "model.feedforward_chunks",
                                         "model.loss_chunks",
@@ -70,7 +71,8 @@ const std::map<std::string, OptionValue>& special_values() {
       {"optimizer.clip_value", 1e-4},
       {"schedule.step_at", std::vector<int64_t>{1}},
       {"schedule.warmup_steps", int64_t{3}},
-      {"train.dropout_steps", int64_t{1}}};
+      {"train.dropout_steps", int64_t{1}},
+      {"train.freeze", std::vector<std::string>{"norm.*"}}};
   return values;
 }
 
