@@ -195,13 +195,13 @@ void SafetensorsFile::load_into(const std::vector<std::pair<std::string, Tensor>
   }
   const std::map<std::string, Tensor> targets(expected.begin(), expected.end());
   const auto in_file_order = list_in_file_order();
-  // All tensors are read from the file before the first tensor is overwritten, so that a read error changes
-  // no tensor.
+  // The whole file is read before the first tensor is overwritten, so that a damaged file changes no tensor.
+  // It is read twice, so that only one tensor of the file is in memory at a time.
   Checksum found = header_checksum_;
-  std::vector<Tensor> values;
-  for (const auto& [name, entry] : in_file_order) values.push_back(read(*entry, found));
+  for (const auto& [name, entry] : in_file_order) read(*entry, found);
   if (checksum) require_equal(found, *checksum, path());
-  for (size_t i = 0; i < values.size(); ++i) targets.at(in_file_order[i].first).copy_from(values[i]);
+  Checksum ignored;
+  for (const auto& [name, entry] : in_file_order) targets.at(name).copy_from(read(*entry, ignored));
 }
 
 }  // namespace tapeformer

@@ -54,7 +54,7 @@ class SafetensorsFile {
   // Loads all tensors of the file into `expected` and converts between floating dtypes. Throws
   // CheckpointError if tensors are missing, unexpected, or have a different shape or an incompatible dtype;
   // the message lists their names. Also throws CheckpointError if the file does not match `checksum`. If the
-  // function throws, no tensor is changed.
+  // function throws, no tensor is changed, unless the file becomes unreadable while it is loaded.
   void load_into(const std::vector<std::pair<std::string, Tensor>>& expected,
                  const std::optional<Checksum>& checksum = {}) const;
 

@@ -99,6 +99,7 @@ Trainer::Trainer(Config config, TrainerOptions options)
   step_runner_ =
       std::make_unique<StepRunner>(config_, device_, state_, *task_, *optimizer_, *schedule_, *communicator_);
   checkpoint_writer_ = std::make_unique<CheckpointWriter>(options_.run_dir, config_, *task_, *optimizer_);
+  get_device_allocator(kCpu).trim();  // memory of initial values, which steps do not need
 }
 
 Trainer::~Trainer() = default;

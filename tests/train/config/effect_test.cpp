@@ -72,7 +72,7 @@ const std::map<std::string, OptionValue>& special_values() {
       {"schedule.step_at", std::vector<int64_t>{1}},
       {"schedule.warmup_steps", int64_t{3}},
       {"train.dropout_steps", int64_t{1}},
-      {"train.freeze", std::vector<std::string>{"norm.*"}}};
+      {"train.freeze", std::vector<std::string>{"*bias*"}}};
   return values;
 }
 

@@ -74,8 +74,8 @@ TEST_CASE("the error about a number that is too large states the whole range") {
 TEST_CASE("the error about an unknown key of an attention kind names the kind") {
   CHECK(error_of("[attention]\nep = 4\n") ==
         "a.toml:4:1: unknown key attention.ep of attention kind \"linear\"; did you mean attention.eps?");
-  CHECK(error_of("[model]\nattention = \"softmax\"\n[attention]\nrank = 4\n") ==
-        "a.toml:6:1: unknown key attention.rank of attention kind \"softmax\"; \"tapeformer train --help "
+  CHECK(error_of("[model]\nattention = \"softmax\"\n[attention]\nhops = 4\n") ==
+        "a.toml:6:1: unknown key attention.hops of attention kind \"softmax\"; \"tapeformer train --help "
         "attention.softmax\" lists the keys of [attention.softmax]");
   CHECK(error_of("[attention]\neps = 0\n") ==
         "a.toml:4:7: attention.eps: expected a number from 1e-12 to 1, got integer 0");

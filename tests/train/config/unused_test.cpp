@@ -268,7 +268,15 @@ Names unused_by_all() {
           "data.power",
           "data.streams",
           "data.components",
+          "data.chat_template",
+          "data.packed",
+          "data.system_prompt",
+          "lora.alpha",
+          "lora.dropout",
+          "lora.targets",
+          "model.init_new",
           "model.init_tokens",
+          "model.init_unused",
           "model.decoder_layers",
           "model.summary_tokens",
           "data.source",
@@ -343,6 +351,7 @@ TEST_CASE("configs of speech have the expected keys without effect") {
   CHECK(text(unused_keys(kSpeech, {"data.spec_augment=true", "data.cmvn=none"})) ==
         text(joined(an4, {"data.cmvn_variance"})));
   Names lstm = joined(joined(an4, augment), {"model.attention",
+                                             "lora.rank",
                                              "model.heads",
                                              "model.head_dim",
                                              "model.feedforward",
