@@ -105,9 +105,8 @@ const OptionTable<PromptOptions>& prompt_table() {
 // Returns the options of a text and of prompts.
 std::vector<OptionSpec> list_prompt_options() {
   std::vector<OptionSpec> options = text_table().specs();
-  std::erase_if(options, [](const OptionSpec& spec) {
-    return spec.name == "eval_context" || spec.name == "streams";
-  });
+  std::erase_if(options,
+                [](const OptionSpec& spec) { return spec.name == "eval_context" || spec.name == "streams"; });
   for (OptionSpec& spec : prompt_table().specs()) options.push_back(std::move(spec));
   return options;
 }

@@ -6,7 +6,9 @@
 #include "core/system/log.h"
 #include "core/system/machine.h"
 #include "core/threads/threads.h"
+#include "models/layers/adapted_layers.h"
 #include "ops/linear.h"
+#include "train/name_patterns.h"
 
 namespace tapeformer {
 namespace {
@@ -58,6 +60,25 @@ auto call_with_path_key(const DataConfig& data, const std::string& split, F&& f)
 }
 
 }  // namespace
+
+bool has_adapters(const Config& config) {
+  const ModelConfig& model = config.model;
+  const bool is_lstm = model.has("encoder") && model.get<std::string>("encoder") == "lstm";
+  return config.lora.rank > 0 && model.has("heads") && !is_lstm;
+}
+
+void add_adapters(const Config& config, Module& model) {
+  if (!has_adapters(config)) return;
+  const NamePatterns targets("lora.targets", config.lora.targets);
+  const std::vector<std::string> all = list_adaptable_layers(model);
+  targets.require_matches(all, "linear layer of an encoder");
+  std::vector<std::string> layers;
+  for (const std::string& name : all)
+    if (targets.matches(name)) layers.push_back(name);
+  if (layers.empty()) throw ConfigError("lora.targets: expected at least one pattern");
+  add_low_rank_adapters(
+      model, layers, {.rank = config.lora.rank, .alpha = config.lora.alpha, .dropout = config.lora.dropout});
+}
 
 bool is_text_dataset(const Config& config) {
   return find_dataset_kind(config.data.dataset).type == DatasetType::text;

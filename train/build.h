@@ -11,7 +11,6 @@
 #include "models/classifier.h"
 #include "models/layers/option_error.h"
 #include "models/set_transformer.h"
-#include "train/checkpoint/adapters.h"
 #include "train/config/config.h"
 #include "train/config/option_names.h"
 
@@ -34,6 +33,13 @@ template <class Options>
 Options read_options(const Config& config) {
   return read_model_options<Options>(config.model.all_options(), make_attention_pattern(config));
 }
+
+// Returns whether the config is that of a run with adapters. Models without attention have none.
+bool has_adapters(const Config& config);
+
+// Adds adapters to the layers that lora.targets matches. Does nothing in a run without adapters. Throws
+// ConfigError if a pattern matches no layer that can have an adapter.
+void add_adapters(const Config& config, Module& model);
 
 // Returns a model with the adapters of the config, and weights initialized from run.seed. Throws ConfigError
 // if an option is invalid.

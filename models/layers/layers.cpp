@@ -183,12 +183,18 @@ Tensor forward_jointly(const std::vector<const Linear*>& layers, const Tensor& x
                        const AdapterContext& adapter_context) {
   const JoinedLinear joined =
       layers.size() == 1 ? JoinedLinear{layers[0]->weight, layers[0]->bias} : join_layers(layers);
-  const auto has_adapter = [](const Linear* layer) { return layer->adapter() != nullptr; };
-  if (std::none_of(layers.begin(), layers.end(), has_adapter))
-    return linear(x, joined.weight, joined.bias, Activation::none, {}, result_dtype);
+  std::vector<PlacedAdapter> adapters;
+  int64_t column = 0;
+  for (const Linear* layer : layers) {
+    if (layer->adapter()) adapters.push_back({layer->adapter(), column});
+    column += layer->weight.size(0);
+  }
+  if (adapters.empty()) return linear(x, joined.weight, joined.bias, Activation::none, {}, result_dtype);
   const DType sum_dtype = joined.weight.dtype();
   Tensor y = linear(x, joined.weight, joined.bias, Activation::none, {}, sum_dtype);
-  return cast(add_adapters(layers, x, std::move(y), adapter_context), result_dtype);
+  return cast(
+      add_adapter_results(adapters, x, std::move(y), adapter_context.context, adapter_context.first_row),
+      result_dtype);
 }
 
 FeedForward::FeedForward(int64_t dim, int64_t hidden, const FeedForwardOptions& options)

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/layers/layers.h"
+#include "models/layers/module.h"
 
 namespace tapeformer {
 
@@ -25,8 +25,8 @@ class LowRankAdapter final : public Module {
   double scale() const { return options_.alpha / static_cast<double>(options_.rank); }
   // Returns alpha / rank b a, (out, in).
   Tensor compute_product() const;
-  // Returns the mask of the inputs.
-  DropoutMask make_mask(const AdapterContext& context) const;
+  // Returns the mask of inputs whose first row is the row `first_row` of the whole batch.
+  DropoutMask make_mask(const ForwardContext& context, int64_t first_row) const;
 
   Tensor a, b;
 
@@ -35,20 +35,18 @@ class LowRankAdapter final : public Module {
   std::string stream_name_;
 };
 
-// Adds the results of the adapters of `layers` to y (…, sum of the outs), the results of the layers without
-// adapters. x (…, in) is the input of all layers. The layers share one mask of dropout. y has the dtype of
-// the weights.
-Tensor add_adapters(const std::vector<const Linear*>& layers, const Tensor& x, Tensor y,
-                    const AdapterContext& context);
+// An adapter of a layer whose results are the columns [column, column + out) of a tensor.
+struct PlacedAdapter {
+  const LowRankAdapter* adapter;
+  int64_t column;
+};
 
-// Adds adapters to the linear layers with these full names. Must be called before parameters() is used.
-// Throws std::invalid_argument if there is no such layer.
-void add_low_rank_adapters(Module& model, const std::vector<std::string>& layers,
-                           const LowRankOptions& options);
-// Returns the full names of the linear layers that can have adapters.
-std::vector<std::string> list_adaptable_layers(Module& model);
-// Adds the product of each adapter to the weight of its layer, and removes the adapters.
-void merge_adapters(Module& model);
+// Adds the results of adapters to y (…, columns), the results of their layers without adapters. x (…, in) is
+// the input of all layers, whose first row is the row `first_row` of the whole batch. The adapters share one
+// mask of dropout; if `context` is null, there is no dropout. y has the dtype of the weights.
+Tensor add_adapter_results(const std::vector<PlacedAdapter>& adapters, const Tensor& x, Tensor y,
+                           const ForwardContext* context, int64_t first_row);
+
 // Returns whether a tensor of a model is a parameter of an adapter.
 bool is_adapter_tensor(const std::string& name);
 

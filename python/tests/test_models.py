@@ -185,6 +185,21 @@ def test_text_is_generated_and_scored(text_run, program):
         model.score("to be")
 
 
+def test_a_run_is_finetuned_on_prompts_with_adapters(text_run, tmp_path):
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "to be", "completion": " a question"}\n' * 40)
+    config = text_run / "config.toml"
+    settings = {
+        "data.dataset": "prompts", "data.path": tmp_path / "prompts.jsonl", "model.init": text_run, "lora.rank": 4,
+        "lora.targets": ["layers.*"], "optimizer.lr": 0.02, "train.steps": 100,
+    }  # fmt: skip
+    tapeformer.train(config, set=settings, run_dir=tmp_path / "run")
+    base, tuned = tapeformer.load(text_run), tapeformer.load(tmp_path / "run")
+    assert base.loss("to be a question") > 2 * tuned.loss("to be a question")
+    assert set(base.parameters()) == set(tuned.parameters())
+    with pytest.raises(tapeformer.ConfigError, match="train.freeze"):
+        tapeformer.train(config, set={**settings, "train.freeze": ["nothing"]}, run_dir=tmp_path / "other")
+
+
 def test_translation(translation_run):
     model = tapeformer.load(translation_run)
     lines = ["one two", "three"]

@@ -165,7 +165,7 @@ KINDS = {"configs": configs, "checkpoints": checkpoints, "audio": audio, "kaldi"
          "lexicon": lexicon, "commands": commands, "caches": caches, "pictures": formats.pictures, "ogg": formats.ogg,
          "pipes": formats.pipes, "encodings": formats.encodings, "pieces": formats.pieces,
          "bpe": pretrained.bpe, "gguf": pretrained.gguf, "huggingface": pretrained.huggingface, "import": pretrained.imports,
-         "pairs": formats.pairs, "streams": streams.streams, "tuning": tuning.tuning, "converted": systems.converted,
+         "pairs": formats.pairs, "streams": streams.streams, "tuning": tuning.tuning, "prompts": tuning.prompts, "converted": systems.converted,
          "environment": systems.environment}
 # Kinds with fewer cases, because their inputs vary less or their runs take long.
 RARE = {"caches", "converted"}

@@ -1,4 +1,4 @@
-"""The kind of cases that start a run from the weights of another run (model.init) with other tokens."""
+"""The kinds of cases that start a run from the weights of another run (model.init): with other tokens, and on prompts and answers."""
 
 import json
 
@@ -14,6 +14,13 @@ SETTINGS = ["data.tokenizer=bytes", "data.tokenizer=characters", "data.tokenizer
             "data.limit=3", "data.cmvn=utterance", "model.norm=post", "model.positions=none", "model.tied_embeddings=true",
             "model.shared_embeddings=false", "train.steps=1"]
 DATA = {"text.txt", "pairs/train.src", "pairs/train.tgt", "lexicon.txt", "kaldi/train/text", "ark/train/text", "an4/etc/an4.dic"}
+
+
+FINETUNE_SETTINGS = ["lora.rank=2", "lora.rank=2", "lora.targets=[\"*\"]", "lora.targets=[\"nothing\"]", "lora.dropout=0.5",
+                     "train.freeze=[\"layers.*\"]", "train.freeze=[\"*\"]", "train.freeze=[\"\"]", "train.freeze=[\"x*y\", \"?\"]",
+                     "model.init_new=[\"predictor.*\"]", "model.init_unused=[\"*\"]", "model.layers=2", "data.packed=false",
+                     "data.chat_template=chatml", "data.chat_template=llama3", "data.system_prompt=a", "data.sequence_length=3",
+                     "data.valid_share=0.3", "data.test_share=0.9", "optimizer.ema=0.5"]
 
 
 def exchange_letters(rng, path):
@@ -67,3 +74,34 @@ def tuning(rng, base, folder):
         settings.append("model.init_tokens=keep")
     arguments = ["train", f"configs/{name}.toml", "--run-dir", "run", *(word for text in settings for word in ("--set", text))]
     return Case(arguments, {0, 2, 3, 5}, files=changed, check=check_tokens if keeps and not is_broken else None)
+
+
+def write_prompts(rng, path, text):
+    """Writes prompts and answers, which are parts of a text, as JSON lines."""
+    def part():
+        at = rng.randrange(len(text))
+        return text[at:at + rng.randrange(1, 12)]
+    with path.open("w") as file:
+        for _ in range(12):
+            messages = [{"role": role, "content": part()} for role in ("system", "user", "assistant")]
+            json.dump(rng.choice([{"prompt": part(), "completion": part()}] * 2 + [{"messages": messages[rng.randrange(2):]}]), file)
+            file.write("\n")
+
+
+def prompts(rng, base, folder):
+    """Finetunes a run on prompts and answers, often changed, with settings of frozen and new tensors and of adapters."""
+    copy(base, folder, "configs/text.toml", *needs_of("text"))
+    copy(base / "runs", folder, "text")
+    (folder / "text").rename(folder / "first")
+    path = folder / "prompts.jsonl"
+    write_prompts(rng, path, (folder / "text.txt").read_text())
+    changed = []
+    if rng.random() < 0.6:
+        changed = [path]
+        mutate_file(rng, path, [base / "text.txt"])
+    if rng.random() < 0.2:
+        changed += change(rng, files_under(folder / "first"))
+    settings = ["model.init=first", "data.dataset=prompts", "data.path=prompts.jsonl", "train.steps=2"]
+    settings += rng.sample(FINETUNE_SETTINGS, rng.choice([0, 1, 1, 2, 3]))
+    arguments = ["train", "configs/text.toml", "--run-dir", "run", *(word for text in settings for word in ("--set", text))]
+    return Case(arguments, {0, 2, 3, 5}, files=changed)

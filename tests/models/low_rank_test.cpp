@@ -1,4 +1,4 @@
-#include "models/layers/low_rank.h"
+#include "models/layers/adapted_layers.h"
 
 #include <doctest/doctest.h>
 

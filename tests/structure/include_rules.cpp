@@ -93,7 +93,7 @@ const std::vector<Vendor>& vendors() {
       {"toml++/", {"train/"}},
       {"cxxopts", {"train/"}},
       {"nlohmann/",
-       {"train/", "data/text/bpe/", "tests/"},
+       {"train/", "data/text/bpe/", "data/text/prompts/", "tests/"},
        {"train/reproduce/", "train/pretrained/", "data/text/bpe/"}},
       {"zlib.h", {"data/", "tests/"}},
       {"archive.h", {"data/files/"}},

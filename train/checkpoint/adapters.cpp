@@ -2,8 +2,8 @@
 
 #include "core/base/errors.h"
 #include "models/layers/low_rank.h"
+#include "train/build.h"
 #include "train/checkpoint/initial_weights.h"
-#include "train/config/name_patterns.h"
 #include "train/finite.h"
 
 namespace tapeformer {
@@ -25,21 +25,8 @@ bool is_checkpoint(const fs::path& folder) {
 
 }  // namespace
 
-void add_adapters(const Config& config, Module& model) {
-  if (config.lora.rank == 0) return;
-  const NamePatterns targets("lora.targets", config.lora.targets);
-  const std::vector<std::string> all = list_adaptable_layers(model);
-  targets.require_matches(all, "linear layer of an encoder");
-  std::vector<std::string> layers;
-  for (const std::string& name : all)
-    if (targets.matches(name)) layers.push_back(name);
-  if (layers.empty()) throw ConfigError("lora.targets: expected at least one pattern");
-  add_low_rank_adapters(
-      model, layers, {.rank = config.lora.rank, .alpha = config.lora.alpha, .dropout = config.lora.dropout});
-}
-
 NamedTensors list_stored_tensors(const Config& config, const Module& model) {
-  return config.lora.rank > 0 ? select_tensors(model, true) : model.saved_tensors();
+  return has_adapters(config) ? select_tensors(model, true) : model.saved_tensors();
 }
 
 BaseReference make_base_reference(const Config& config, const fs::path& run_dir) {
@@ -66,7 +53,7 @@ Checkpoint find_base(const Checkpoint& checkpoint, const TrainingState& state) {
 
 void load_weights(const Checkpoint& checkpoint, const TrainingState& state, const Config& config,
                   const Module& model) {
-  if ((config.lora.rank > 0) != state.base.has_value())
+  if (has_adapters(config) != state.base.has_value())
     throw CheckpointError(concat_text(
         checkpoint.state_path(), ": base: expected ",
         state.base ? "none, because config.toml has no [lora]" : "the weights that the adapters extend"));

@@ -12,10 +12,6 @@
 
 namespace tapeformer {
 
-// Adds adapters to the layers that lora.targets matches. Does nothing if lora.rank is 0. Throws ConfigError
-// if a pattern matches no layer that can have an adapter.
-void add_adapters(const Config& config, Module& model);
-
 // Returns the tensors that a checkpoint of the run stores: those of the adapters, or all saved tensors in a
 // run without adapters.
 NamedTensors list_stored_tensors(const Config& config, const Module& model);

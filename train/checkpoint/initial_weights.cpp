@@ -8,8 +8,8 @@
 #include "models/layers/low_rank.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/earlier_checkpoint.h"
-#include "train/config/name_patterns.h"
 #include "train/finite.h"
+#include "train/name_patterns.h"
 
 namespace tapeformer {
 namespace {

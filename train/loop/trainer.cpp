@@ -10,8 +10,9 @@
 #include "core/threads/threads.h"
 #include "models/layers/low_rank.h"
 #include "train/build.h"
+#include "train/checkpoint/adapters.h"
 #include "train/checkpoint/initial_weights.h"
-#include "train/config/name_patterns.h"
+#include "train/name_patterns.h"
 #include "train/distributed/gather.h"
 #include "train/distributed/replicas.h"
 #include "train/loop/divergence.h"
@@ -34,15 +35,15 @@ int64_t count_total_steps(const Config& config, const Task& task) {
 // Freezes the tensors that train.freeze matches and, in a run with adapters, all tensors except the adapters.
 void freeze_tensors(const Config& config, Module& model) {
   const NamePatterns patterns("train.freeze", config.train.freeze);
-  const bool has_adapters = config.lora.rank > 0;
-  if (patterns.empty() && !has_adapters) return;
-  if (has_adapters && config.model.init.empty())
+  const bool adapts = has_adapters(config);
+  if (patterns.empty() && !adapts) return;
+  if (adapts && config.model.init.empty())
     throw ConfigError("lora.rank: adapters extend the weights of model.init, which is empty");
   std::vector<std::string> names;
   for (const auto& [name, tensor] : model.saved_tensors()) names.push_back(name);
   patterns.require_matches(names, "tensor of the model");
   model.freeze([&](const std::string& name) {
-    return patterns.matches(name) || (has_adapters && !is_adapter_tensor(name));
+    return patterns.matches(name) || (adapts && !is_adapter_tensor(name));
   });
   const NamedTensors trained = model.parameters();
   if (trained.empty())
@@ -86,7 +87,7 @@ Trainer::Trainer(Config config, TrainerOptions options)
       load_initial_weights(
           config_, task_->model(),
           keeps_initial_tokens(config_) ? std::vector<std::string>() : task_->list_token_modules());
-    if (config_.lora.rank > 0 && !resumes) base_ = make_base_reference(config_, options_.run_dir);
+    if (has_adapters(config_) && !resumes) base_ = make_base_reference(config_, options_.run_dir);
     return true;
   });
   freeze_tensors(config_, task_->model());

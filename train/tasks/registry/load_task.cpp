@@ -1,6 +1,6 @@
 #include "train/tasks/registry/load_task.h"
 
-#include "models/layers/low_rank.h"
+#include "models/layers/adapted_layers.h"
 #include "train/build.h"
 #include "train/checkpoint/adapters.h"
 #include "train/checkpoint/checkpoint.h"

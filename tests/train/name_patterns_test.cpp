@@ -1,4 +1,4 @@
-#include "train/config/name_patterns.h"
+#include "train/name_patterns.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,5 @@
 // The command "tapeformer merge": adds the adapters of a run to the weights of its base.
+#include "train/checkpoint/adapters.h"
 #include "train/checkpoint/converted_run.h"
 #include "train/checkpoint/peft_files.h"
 #include "train/cli/commands.h"
@@ -45,7 +46,7 @@ int run_merge(const Arguments& arguments) {
   if (!line) return 0;
   const fs::path path = check_new_run_path(line->positionals[1], "NEW");
   const LoadedTask loaded = load_task(*line, ConfigPurpose::generation);
-  if (loaded.config().lora.rank == 0)
+  if (!has_adapters(loaded.config()))
     throw ConfigError(loaded.checkpoint_folder.string() + ": the run has no adapters");
   if (line->options.get<bool>("peft"))
     write_peft_files(Checkpoint(loaded.checkpoint_folder.string()), loaded.config(), path);
