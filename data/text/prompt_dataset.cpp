@@ -85,10 +85,8 @@ std::vector<Conversation> read_conversations(const std::string& path, const Prom
       if (line.text.find_first_not_of(" \t") == std::string::npos) continue;
       try {
         conversations.push_back(encode(read_line(line, options), options, tokenizer));
-      } catch (const UnknownCharacterError& error) {
-        throw UnknownCharacterError(error.offset, line.location() + ": " + error.what());
       } catch (const EncodingError& error) {
-        throw EncodingError(error.offset, line.location() + ": " + error.what());
+        throw EncodingError(error.problem, error.offset, line.location() + ": " + error.what());
       }
     }
   if (conversations.empty()) throw DataError(path + ": no prompts and answers");

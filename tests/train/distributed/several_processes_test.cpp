@@ -137,6 +137,23 @@ TEST_CASE(
   CHECK(shared["examples"] == 21);
 }
 
+TEST_CASE("trainings of adapters and of a part of the tensors do not depend on the number of processes") {
+  if (is_mpirun_missing()) return;
+  for (const bool has_adapters : {true, false}) {
+    CAPTURE(has_adapters);
+    const TempDir dir;
+    const std::string base = config_file(dir, 2);
+    REQUIRE(Job(1, train_words(dir, base, "base")).wait() == 0);
+    Config config = load_config(base, {"model.init=" + (dir / "base").string(), "train.steps=6"});
+    if (has_adapters)
+      config.lora = {.rank = 2, .targets = {"layers.*"}, .dropout = 0.2};
+    else
+      config.train.freeze = {"layers.*.attention.*", "value_embedding.*"};
+    write_file(dir / "config.toml", to_toml(config));
+    check_resumes(dir, base, 3, 6);
+  }
+}
+
 TEST_CASE("a run on speech resumes within an epoch with other numbers of processes") {
   if (is_mpirun_missing()) return;
   const TempDir dir;

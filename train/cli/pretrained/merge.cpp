@@ -1,5 +1,5 @@
 // The command "tapeformer merge": adds the adapters of a run to the weights of its base.
-#include "train/checkpoint/adapters.h"
+#include "train/build.h"
 #include "train/checkpoint/converted_run.h"
 #include "train/checkpoint/peft_files.h"
 #include "train/cli/commands.h"
