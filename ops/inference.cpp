@@ -7,6 +7,7 @@
 #include "ops/kernels/linear.h"
 #include "ops/kernels/linear_norm.h"
 #include "ops/kernels/norm.h"
+#include "ops/kernels/softmax.h"
 #include "ops/rms_norm.h"
 
 namespace tapeformer {
@@ -150,11 +151,22 @@ void add_into(const Tensor& a, const Tensor& b, const Tensor& out) {
 void mul_into(const Tensor& a, const Tensor& b, const Tensor& out) {
   compute_binary_into<Multiply>("mul_into", a, b, out);
 }
+void div_into(const Tensor& a, const Tensor& b, const Tensor& out) {
+  compute_binary_into<Divide>("div_into", a, b, out);
+}
 void sigmoid_into(const Tensor& x, const Tensor& out) {
   compute_unary_into<Sigmoid>("sigmoid_into", x, out);
 }
 void softplus_into(const Tensor& x, const Tensor& out) {
   compute_unary_into<Softplus>("softplus_into", x, out);
+}
+
+void softmax_in_place(const Tensor& x) {
+  check(x.is_contiguous() && x.rank() > 0 && x.size(-1) > 0, "softmax_in_place",
+        "expected a contiguous tensor whose rows are not empty, got ", x.shape());
+  dispatch_float_or_double("softmax_in_place", x, [&]<class T>(auto backend) {
+    row_softmax(backend, x.data<T>(), x.data<T>(), x.numel() / x.size(-1), x.size(-1));
+  });
 }
 
 }  // namespace tapeformer

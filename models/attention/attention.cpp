@@ -76,7 +76,8 @@ std::deque<AttentionKind> make_built_in_kinds() {
                                   make_isab_attention_kind(),
                                   make_etc_attention_kind(),
                                   make_gated_linear_attention_kind(),
-                                  make_gated_delta_attention_kind()};
+                                  make_gated_delta_attention_kind(),
+                                  make_window_linear_attention_kind()};
   for (AttentionKind& kind : make_pattern_attention_kinds()) kinds.push_back(std::move(kind));
   for (AttentionKind& kind : kinds) kind = with_conv_options(std::move(kind));
   return kinds;

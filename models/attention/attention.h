@@ -55,6 +55,7 @@ struct AttentionCapabilities {
   Capability grouped_heads = true;     // fewer heads of keys and values than heads of queries
   Capability normalized_heads = true;  // norms of queries and keys, which the encoder layer computes
   Capability reversible = true;        // tolerates rounding errors of recomputed inputs in reversible layers
+  Capability step_graphs = true;       // a CUDA graph of step() can be replayed for each token
   // Properties of the kind.
   bool has_constant_size_state = false;  // the size of the recurrent state does not depend on the token count
   bool shares_query_key = false;         // queries are used as keys: models have no key projection
@@ -276,5 +277,6 @@ AttentionKind make_sinkhorn_attention_kind();
 AttentionKind make_softmax_attention_kind();
 AttentionKind make_synthesizer_attention_kind();
 AttentionKind make_transformer_xl_attention_kind();
+AttentionKind make_window_linear_attention_kind();
 
 }  // namespace tapeformer

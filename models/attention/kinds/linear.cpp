@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include "models/attention/attention.h"
+#include "models/attention/kinds/learned_features.h"
 #include "models/layers/option_error.h"
 #include "ops/elementwise.h"
 #include "ops/feature_map.h"
@@ -64,6 +64,12 @@ FeatureMap parse_feature_map(const std::string& name) {
   const auto found = std::find(kFeatureMaps.begin(), kFeatureMaps.end(), name);
   if (found == kFeatureMaps.end()) throw OptionError("feature_map", "unknown feature map \"" + name + "\"");
   return static_cast<FeatureMap>(found - kFeatureMaps.begin());
+}
+
+std::vector<std::string> list_feature_maps() {
+  std::vector<std::string> names(kFeatureMaps.begin(), kFeatureMaps.end());
+  names.insert(names.end(), {"hedgehog", "t2r"});
+  return names;
 }
 
 // Linear attention (Katharopoulos et al. 2020).
@@ -176,9 +182,15 @@ class RotaryLinearKind final : public Attention {
 constexpr std::array<const char*, 2> kRotations{"inputs", "features"};
 
 std::unique_ptr<Attention> make_linear_attention(const OptionValues& values, const AttentionSetup& setup) {
-  const LinearAttentionOptions options{
-      .feature_map = parse_feature_map(values.get<std::string>("feature_map")),
-      .eps = values.get<double>("eps")};
+  const auto map = values.get<std::string>("feature_map");
+  if (const auto learned = find_learned_feature_map(map)) {
+    if (values.get<std::string>("rotation") != kRotations[0])
+      throw OptionError("rotation", "a learned feature map needs \"inputs\"");
+    return make_learned_linear_attention(*learned, values.get<int64_t>("features"), values.get<double>("eps"),
+                                         setup);
+  }
+  const LinearAttentionOptions options{.feature_map = parse_feature_map(map),
+                                       .eps = values.get<double>("eps")};
   if (values.get<std::string>("rotation") == kRotations[0]) return std::make_unique<LinearKind>(options);
   if (!setup.rotary) throw OptionError("rotation", "\"features\" needs rotary positions");
   if (setup.rotation.features == 0 && setup.dim % 2 != 0)
@@ -204,9 +216,11 @@ AttentionKind make_linear_attention_kind() {
       .options =
           {{.name = "feature_map",
             .default_value = std::string(kFeatureMaps[0]),
-            .help = "φ(x): elu(x) + 1, relu(x), relu(x)² or exp(x)",
-            .choices = {kFeatureMaps.begin(), kFeatureMaps.end()},
+            .help = "φ(x): elu(x) + 1, relu(x), relu(x)², exp(x), or with parameters: [softmax(W x), "
+                    "softmax(-W x)], relu(W x + b)",
+            .choices = list_feature_maps(),
             .is_fixed_by_training = true},
+           make_features_option(),
            {.name = "eps", .default_value = 1e-6, .help = "added to the denominator", .min = 1e-12, .max = 1},
            {.name = "rotation",
             .default_value = std::string(kRotations[0]),
