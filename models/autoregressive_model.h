@@ -84,6 +84,8 @@ class AutoregressiveModel final : public Module {
   // Returns the parameters of the distributions of the next tokens, (batch, length, outputs). Row t describes
   // token t + 1. `inputs` is (batch, length) integer. Throws ShapeError if the length exceeds max_length.
   Tensor forward(const Tensor& inputs, const ForwardContext& context) const;
+  // Returns the input of the predictor, (batch, length, encoder.output_width), for the inputs of forward().
+  Tensor encode(const Tensor& inputs, const ForwardContext& context) const;
   // Returns the mean loss per unmasked token of batch.token_targets or, if they are undefined, of
   // batch.tokens[:, 1:], a scalar. The loss is the negative log-likelihood in nats. In training,
   // training_loss_options can add label smoothing and a z-loss.
@@ -109,8 +111,6 @@ class AutoregressiveModel final : public Module {
   Tensor position_features;  // features (max_length, width - value_embedding_width), not trained
 
  private:
-  // Returns the input of the predictor, (batch, length, encoder.output_width).
-  Tensor encode(const Tensor& inputs, const ForwardContext& context) const;
   // Returns the mean loss of outputs (rows, outputs) with targets (rows,). An element of `weights` (rows,) is
   // 0 if its row is masked. `weights` is undefined if no row is masked.
   Tensor compute_mean_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights,

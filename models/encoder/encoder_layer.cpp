@@ -211,6 +211,7 @@ struct MultiHeadAttention::TapeExecutor {
   Shape shape;       // shape of the layer input x, (batch, length, width)
   DType head_dtype;  // dtype of queries, keys and values
   DType result_dtype;
+  Tensor* attended;  // receives the input of the output projection, or null
 
   ProjectedHeads project(const Tensor& x) const {
     return a.project(x, source, mask, context, name, head_dtype);
@@ -227,6 +228,7 @@ struct MultiHeadAttention::TapeExecutor {
     return reshape(attention_result, {shape[0], shape[1], a.heads_ * v.size(3)});
   }
   Tensor output(const Tensor& x) const {
+    if (attended) *attended = x;
     return a.out_projection.forward(convert_to_operand_dtype(x), Activation::none, {}, result_dtype,
                                     {&context, context.first_example * shape[1]});
   }
@@ -289,8 +291,13 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& x_operand, con
                       : context.memory ? attention_->prepend_memory(x, context, name)
                                        : x;
   const Tensor read = rows.id() == x.id() ? operand : convert_to_operand_dtype(rows);
-  return run_attention(TapeExecutor{*this, mask, context, name, read, x.shape(), head_dtype, result_dtype},
-                       operand);
+  const bool is_recorded = context.attention_records != nullptr && !source.defined();
+  AttentionRecord record{x, operand, {}, {}};
+  record.result = run_attention(TapeExecutor{*this, mask, context, name, read, x.shape(), head_dtype,
+                                             result_dtype, is_recorded ? &record.heads : nullptr},
+                                operand);
+  if (is_recorded) context.attention_records->push_back(record);
+  return record.result;
 }
 
 EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index,

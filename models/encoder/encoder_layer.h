@@ -150,6 +150,13 @@ Tensor run_attention(const Executor& executor, const Tensor& x) {
   return executor.output(executor.attend(q, k, v));
 }
 
+// What a layer of self-attention reads and computes in a forward pass.
+struct AttentionRecord {
+  Tensor input, operand;  // x (batch, length, width), and x as an operand of matrix products
+  Tensor heads;           // results of the heads, (batch, length, heads * head_dim)
+  Tensor result;          // result of the output projection, (batch, length, width)
+};
+
 class MultiHeadAttention final : public Module {
  public:
   // `layer` is the index of the layer and selects the attention kind from options.attention. See

@@ -31,8 +31,9 @@ class StoredDecisions {
   std::map<std::string, Tensor> decisions_;
 };
 
-class LossTerms;      // models/layers/loss_terms.h
-class SegmentMemory;  // models/layers/segment_memory.h
+struct AttentionRecord;  // models/encoder/encoder_layer.h
+class LossTerms;         // models/layers/loss_terms.h
+class SegmentMemory;     // models/layers/segment_memory.h
 
 // Settings of a forward pass.
 struct ForwardContext {
@@ -51,6 +52,8 @@ struct ForwardContext {
   // backward() can replay the forward pass.
   SegmentMemory* memory = nullptr;
   LossTerms* loss_terms = nullptr;  // collects terms that layers add to the loss, or null
+  // Receives one record for each layer of self-attention, in their order, or null.
+  std::vector<AttentionRecord>* attention_records = nullptr;
   // Decisions that replays of the forward pass must repeat, or null if the pass is not replayed.
   StoredDecisions* decisions = nullptr;
 

@@ -10,7 +10,7 @@ namespace tapeformer {
 namespace {
 
 double count_unmasked_rows(const Tensor& targets, const Tensor& weights) {
-  if (!weights.defined()) return static_cast<double>(targets.numel());
+  if (!weights.defined()) return static_cast<double>(targets.size(0));
   const uint8_t* const first = weights.data<uint8_t>();
   return static_cast<double>(
       std::count_if(first, first + weights.numel(), [](uint8_t weight) { return weight != 0; }));

@@ -10,7 +10,7 @@ namespace tapeformer {
 // Rows that a predictor reads, and what it must predict.
 struct PredictorRows {
   Tensor encoded;       // (rows, predictor inputs)
-  Tensor targets;       // (rows,) tokens
+  Tensor targets;       // (rows, …), for example tokens
   Tensor weights = {};  // (rows,) uint8: 0 excludes a row from the loss; undefined: all rows count
 };
 
