@@ -72,7 +72,7 @@ void check_config(const Config& config, bool check_model,
   const auto require = [&](bool condition, const std::string& name, const std::string& message) {
     if (!condition) problems.push_back({find_position(name), name + ": " + message});
   };
-  const auto& [run, data, model, attention, optimizer, schedule, train, lora] = config;
+  const auto& [run, data, model, attention, optimizer, schedule, train, lora, distill] = config;
 
   require(train.steps == 0 || train.epochs == 0, "train.epochs",
           "both train.steps and train.epochs are set, expected exactly one");

@@ -97,6 +97,12 @@ struct LoraConfig {
   double dropout = 0;
 };
 
+// Distillation of a trained model, the teacher, into the model of the run (models/distillation.h).
+struct DistillConfig {
+  std::string teacher = {};       // run directory or checkpoint of the teacher; empty: no distillation
+  std::string target = "logits";  // heads | attention | logits
+};
+
 // The options of each attention kind in model.attention. The key is the name of the kind.
 using AttentionTables = std::map<std::string, OptionValues>;
 
@@ -109,6 +115,7 @@ struct Config {
   ScheduleConfig schedule;
   TrainConfig train;
   LoraConfig lora;
+  DistillConfig distill;
 };
 
 // A config key whose value contradicts another value.

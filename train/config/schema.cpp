@@ -337,10 +337,30 @@ void add_lora(std::vector<SchemaKey>& keys) {
   keys.back().scope = {has_adapters};
 }
 
+void add_distill(std::vector<SchemaKey>& keys) {
+  TableSchemaBuilder table(keys, "distill", &Config::distill);
+  table
+      .add("teacher", &DistillConfig::teacher,
+           "run directory or checkpoint of a model of the same data, which the training imitates; empty: the "
+           "training learns from the data")
+      .mark_as_path();
+  keys.back().scope = {{"autoregressive models", "model.type", [](const Config& c) {
+                          return c.model.type == "image" || c.model.type == "sequence";
+                        }}};
+  table
+      .add("target", &DistillConfig::target,
+           "what the training imitates: the results of the attention heads, the results of the attention "
+           "layers (both layer by layer, with the inputs that the layers of the teacher read), or the "
+           "distributions of the next tokens")
+      .require_one_of({"heads", "attention", "logits"});
+  keys.back().scope = {{"trainings with a teacher", "distill.teacher",
+                        [](const Config& c) { return !c.distill.teacher.empty(); }}};
+}
+
 }  // namespace
 
 std::vector<std::string> list_config_tables() {
-  return {"run", "data", "model", "attention", "optimizer", "schedule", "train", "lora"};
+  return {"run", "data", "model", "attention", "optimizer", "schedule", "train", "lora", "distill"};
 }
 
 std::vector<SchemaKey> make_config_schema() {
@@ -352,6 +372,7 @@ std::vector<SchemaKey> make_config_schema() {
   add_schedule(keys);
   add_train(keys);
   add_lora(keys);
+  add_distill(keys);
   return keys;
 }
 

@@ -5,6 +5,7 @@
 #include <numbers>
 #include <utility>
 
+#include "models/distillation.h"
 #include "train/build.h"
 #include "train/evaluate.h"
 #include "train/tasks/dataset_batches.h"
@@ -15,6 +16,11 @@ namespace tapeformer {
 namespace {
 
 constexpr char kCarried[] = "carried";
+
+DistillationTarget parse_distillation_target(const std::string& name) {
+  if (name == "heads") return DistillationTarget::heads;
+  return name == "attention" ? DistillationTarget::attention : DistillationTarget::logits;
+}
 
 double convert_to_bits(double nats) {
   return nats / std::numbers::ln2;
@@ -174,12 +180,35 @@ std::optional<BatchLayout> AutoregressiveTask::make_graph_layout(const StepBatch
   return layout;
 }
 
+void AutoregressiveTask::set_teacher(std::shared_ptr<const Task> teacher) {
+  const DistillationTarget target = parse_distillation_target(config().distill.target);
+  auto task = std::dynamic_pointer_cast<const AutoregressiveTask>(std::move(teacher));
+  const auto require = [](bool condition, const char* message) {
+    if (!condition) throw ConfigError(std::string("distill.teacher: ") + message);
+  };
+  require(task != nullptr, "the teacher has another type of model");
+  require(
+      task->metadata_json() == metadata_json() && task->dataset_info().vocabulary == dataset_info_.vocabulary,
+      "the teacher has other tokens");
+  require(!memory_ && !task->model().encoder.make_segment_memory(1),
+          "models with a segment memory cannot be distilled");
+  try {
+    check_distillation(task->model().options(), model_->options(), target);
+  } catch (const ConfigError& error) {
+    require(false, error.what());
+  }
+  teacher_ = std::move(task);
+}
+
 BatchLoss AutoregressiveTask::compute_loss(const StepBatch& batch, const ForwardContext& context) {
   const Batch& examples = batch.examples();
   ForwardContext with_memory = context;
   with_memory.memory = memory_.get();
   if (memory_) memory_->start_segment(batch.preceding_token_count);
-  return {model_->compute_loss(examples, with_memory),
+  return {teacher_ ? compute_distillation_loss(teacher_->model(), *model_,
+                                               parse_distillation_target(config().distill.target), examples,
+                                               with_memory)
+                   : model_->compute_loss(examples, with_memory),
           examples.tokens.size(0) * (examples.tokens.size(1) - 1)};
 }
 

@@ -29,6 +29,7 @@ class AutoregressiveTask final : public Task {
   std::vector<std::string> list_token_modules() const override { return {"value_embedding", "predictor"}; }
   std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const override;
   std::optional<BatchLayout> make_graph_layout(const StepBatch& batch) const override;
+  void set_teacher(std::shared_ptr<const Task> teacher) override;
   BatchLoss compute_loss(const StepBatch& batch, const ForwardContext& context) override;
   void add_metrics(double loss, MetricRecord& record) const override;
   double compute_progress_bits_per_dim(double loss) const override;
@@ -38,6 +39,7 @@ class AutoregressiveTask final : public Task {
   std::shared_ptr<const Tokenizer> tokenizer_;
   DatasetInfo dataset_info_;
   std::unique_ptr<AutoregressiveModel> model_;
+  std::shared_ptr<const AutoregressiveTask> teacher_;  // null if the training learns from the data
   std::unique_ptr<SegmentMemory> memory_;  // null if the model has no segment memory
 };
 

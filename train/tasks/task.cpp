@@ -33,6 +33,10 @@ std::pair<int64_t, int64_t> compute_slice_range(int64_t count, int rank, int siz
   return {count * rank / size, count * (rank + 1) / size};
 }
 
+void Task::set_teacher(std::shared_ptr<const Task>) {
+  throw ConfigError("distill.teacher: models of this type learn from data only");
+}
+
 std::unique_ptr<Evaluator> Task::open_evaluation(const EvaluationOptions& options) const {
   if (!options.context.empty()) require_subject(*this, {ModelSubject::text}, "a context of evaluations");
   if (options.beam_size > 0)

@@ -126,6 +126,9 @@ class Task {
   BatchSource& batches() const;
   // Returns the layout of the batch if its loss can be captured as a CUDA graph, and nullopt otherwise.
   virtual std::optional<BatchLayout> make_graph_layout(const StepBatch& /*batch*/) const { return {}; }
+  // Makes compute_loss() return the loss of imitating the teacher; see DistillConfig. Throws ConfigError if
+  // the models do not fit.
+  virtual void set_teacher(std::shared_ptr<const Task> teacher);
   // Returns the training loss over the examples of the batch, which must not be empty.
   virtual BatchLoss compute_loss(const StepBatch& batch, const ForwardContext& context) = 0;
 
