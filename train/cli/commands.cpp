@@ -16,6 +16,8 @@ const std::vector<Command>& list_commands() {
       {"complete", "RUN", "completes test images from their first part", run_complete},
       {"transcribe", "RUN FILE...", "prints the phones of audio files", run_transcribe},
       {"translate", "RUN [FILE]", "translates the lines of a text", run_translate},
+      {"linearize", "RUN", "turns a softmax model into one with a state of constant size, and compares both",
+       run_linearize, true},
       {"bench", "NAME", "runs a benchmark; \"bench list\" prints their names", run_bench, true},
       {"reproduce", "NAME",
        "reproduces a table or a figure of a paper; \"reproduce list\" prints their names", run_reproduce,

@@ -37,6 +37,7 @@ int run_eval(const Arguments& arguments);
 int run_export(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
 int run_import(const Arguments& arguments);
+int run_linearize(const Arguments& arguments);
 int run_info(const Arguments& arguments);
 int run_report(const Arguments& arguments);
 int run_reproduce(const Arguments& arguments);

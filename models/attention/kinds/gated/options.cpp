@@ -106,6 +106,7 @@ GatedLinearOptions read_gated_linear_options(const OptionValues& values, bool de
   read_number("conv", o.conv.kernel);
   read_text("activation", [&](const std::string& name) { o.conv.activation = parse_activation(name); });
   read_text("qk_norm", [&](const std::string& name) { o.normalizes_keys = name == "l2"; });
+  read_text("rotary", [&](const std::string& name) { o.rotates = name == "inputs"; });
   read_text("output_gate", [&](const std::string& name) { o.output_gate = parse_activation(name); });
   read_number("gate_rank", o.gate_rank);
   read_text("output_norm", [&](const std::string& name) {
@@ -148,6 +149,7 @@ std::vector<OptionSpec> list_gated_linear_options(bool delta) {
              double{kMaxShortConvKernel}),
       text("activation", "activation of queries, keys and values", {"none", "silu"}),
       text("qk_norm", "norm of queries and keys", {"none", "l2"}),
+      text("rotary", "rotary positions, if the model has them, rotate queries and keys", {"none", "inputs"}),
       text("output_gate", "activation of a gate of the results, from the input; none: no gate",
            {"none", "silu", "sigmoid"}),
       number("gate_rank", "rank of the projection of the output gate; 0: full; -1: of the preset", kMaxRank)

@@ -1,0 +1,260 @@
+// The command "tapeformer linearize": turns a trained softmax model into one with another attention, whose
+// state has a constant size, by a short training.
+#include <filesystem>
+
+#include "core/stopwatch.h"
+#include "core/system/log.h"
+#include "models/decoder.h"
+#include "train/build.h"
+#include "train/cli/commands.h"
+#include "train/cli/run_options.h"
+#include "train/distributed/processes.h"
+#include "train/loop/trainer.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+CommandSpec linearize_spec() {
+  return {
+      .name = "linearize",
+      .summary =
+          "Turns a trained model into one with another attention kind: copies the weights, trains the new "
+          "attention layer by layer towards the results of the old one, then trains the whole model, and "
+          "compares both. A second call continues an interrupted training.",
+      .positionals = {make_run_argument()},
+      .options = {make_checkpoint_option(),
+                  {.name = "attention",
+                   .default_value = std::string("window-linear"),
+                   .help = "attention kind of the new model; --set attention.NAME=VALUE sets its options"},
+                  {.name = "keep",
+                   .default_value = std::string(),
+                   .help = "layers that keep their attention, such as 0,5"},
+                  {.name = "run-dir",
+                   .default_value = std::string(),
+                   .help = "run directory of the new model; the first training is in its folder transfer",
+                   .default_text = "RUN-KIND"},
+                  {.name = "transfer-steps",
+                   .default_value = int64_t{500},
+                   .help = "steps in which the attention layers learn from the layers of RUN; 0: none",
+                   .min = 0},
+                  {.name = "steps",
+                   .default_value = int64_t{1000},
+                   .help = "steps in which the whole model learns: the distributions of RUN or, for images, "
+                           "from the data; 0: none",
+                   .min = 0},
+                  {.name = "transfer-lr",
+                   .default_value = 0.0,
+                   .help = "learning rate of the first training",
+                   .min = 0,
+                   .max = 1,
+                   .default_text = "0.01; kinds with gates: 0.001"},
+                  {.name = "lr",
+                   .default_value = 2e-4,
+                   .help = "learning rate of the second training",
+                   .min = 0,
+                   .max = 1}},
+      .details =
+          "--set changes keys of both trainings, such as data.batch_size, train.eval_every or "
+          "attention.window. Dropout is off.",
+      .uses_config = true};
+}
+
+std::string quote(const std::string& text) {
+  return "\"" + text + "\"";
+}
+std::string quote_list(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + quote(word);
+  return "[" + text + "]";
+}
+
+// Builds the configs of the two trainings, and knows their run directories.
+class Plan {
+ public:
+  Plan(const LoadedTask& teacher, const CommandLine& line)
+      : teacher_(teacher),
+        line_(line),
+        kind_(find_attention_kind(line.options.get<std::string>("attention"))) {
+    if (!kind_.capabilities.recurrent)
+      throw ConfigError("--attention " + kind_.name + ": the kind has no recurrent form");
+    const auto& given = line.options.get<std::string>("run-dir");
+    run_dir_ = given.empty()
+                   ? teacher.checkpoint_folder.parent_path().parent_path().string() + "-" + kind_.name
+                   : given;
+    make_attention_list();
+  }
+
+  fs::path run_dir() const { return run_dir_; }
+  fs::path transfer_dir() const { return run_dir_ / "transfer"; }
+  // Whether the attention has parameters that it can learn from the layers of the teacher.
+  bool transfers() const {
+    return line_.options.get<int64_t>("transfer-steps") > 0 && !list_new_parameters().empty();
+  }
+
+  Config make_transfer_config() const {
+    std::vector<std::string> frozen{"*"};
+    if (learns_projections())
+      frozen.emplace_back("!*.attention.*");
+    else
+      for (const std::string& name : list_new_parameters()) frozen.push_back("!" + name);
+    const double given = line_.options.get<double>("transfer-lr");
+    const double rate = given > 0 ? given : learns_projections() ? 1e-3 : 1e-2;
+    return make_config(
+        line_.options.get<int64_t>("transfer-steps"), rate,
+        {"model.init=" + quote(teacher_.checkpoint_folder.string()),
+         "model.init_new=" + quote_list(list_new_parameters()), "train.freeze=" + quote_list(frozen),
+         "optimizer.weight_decay=0", "distill.teacher=" + quote(teacher_.checkpoint_folder.string()),
+         std::string("distill.target=") + (learns_projections() ? "\"attention\"" : "\"heads\"")});
+  }
+  Config make_training_config() const {
+    std::vector<std::string> settings{
+        "model.init=" + quote(transfers() ? transfer_dir().string() : teacher_.checkpoint_folder.string()),
+        "train.freeze=[]"};
+    settings.push_back("model.init_new=" + (transfers() ? "[]" : quote_list(list_new_parameters())));
+    if (teacher_.config().model.type == "sequence")
+      settings.insert(settings.end(), {"distill.teacher=" + quote(teacher_.checkpoint_folder.string()),
+                                       "distill.target=\"logits\""});
+    return make_config(line_.options.get<int64_t>("steps"), line_.options.get<double>("lr"), settings);
+  }
+
+ private:
+  void make_attention_list() {
+    const Config& config = teacher_.config();
+    const auto layers = config.model.get<int64_t>("layers");
+    const AttentionPattern pattern = make_attention_pattern(config);
+    const auto& text = line_.options.get<std::string>("keep");
+    const std::vector<int64_t> kept = text.empty() ? std::vector<int64_t>() : parse_index_list("keep", text);
+    for (const int64_t layer : kept)
+      if (layer >= layers)
+        throw ConfigError(concat_text("--keep ", layer, ": the model has ", layers, " layers, from 0 on"));
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      const bool keeps = std::find(kept.begin(), kept.end(), layer) != kept.end();
+      attention_.push_back(keeps ? find_layer_choice(pattern, layer).kind : kind_.name);
+    }
+    if (kept.empty()) attention_.resize(1);
+  }
+
+  // Kinds with gates compute another function of queries and keys than softmax, so their projections learn
+  // too.
+  bool learns_projections() const { return kind_.capabilities.reads_layer_input; }
+
+  // Returns patterns of the parameters that the attention of the teacher does not have.
+  std::vector<std::string> list_new_parameters() const {
+    const Config config = make_config(1, 1e-3, {});
+    const AttentionLayerChoice choice = [&] {
+      for (const AttentionLayerChoice& layer : make_attention_pattern(config))
+        if (layer.kind == kind_.name) return layer;
+      throw ConfigError("--keep: no layer is left");
+    }();
+    std::vector<std::string> patterns;
+    const auto attention = make_attention(
+        choice.kind, choice.options,
+        {.heads = config.model.get<int64_t>("heads"), .dim = config.model.get<int64_t>("head_dim")});
+    if (!attention->saved_tensors().empty()) patterns.emplace_back("*.inner_attention.*");
+    if (kind_.get_conv(choice.options).kernel > 0) patterns.emplace_back("*.attention.conv.*");
+    return patterns;
+  }
+
+  Config make_config(int64_t steps, double rate, std::vector<std::string> settings) const {
+    const ModelConfig& model = teacher_.config().model;
+    for (const std::string name : {"dropout", "attention_dropout"})
+      if (model.has(name)) settings.push_back("model." + name + "=0");
+    const int64_t interval = std::max<int64_t>(steps / 4, 1);
+    settings.insert(
+        settings.end(),
+        {"run.name=" + quote(run_dir_.filename().string()), "model.attention=" + quote_list(attention_),
+         "train.epochs=0", concat_text("train.steps=", std::max<int64_t>(steps, 1)),
+         concat_text("optimizer.lr=", rate), "optimizer.kind=\"adamw\"", "schedule.kind=\"cosine\"",
+         concat_text("schedule.warmup_steps=", std::min<int64_t>(50, steps / 4)),
+         concat_text("train.eval_every=", interval), concat_text("train.checkpoint_every=", interval),
+         "train.eval_epochs=0", "train.time_limit_minutes=0"});
+    const ConfigOverrides overrides = make_config_overrides(line_.common_options);
+    settings.insert(settings.end(), overrides.config_settings.begin(), overrides.config_settings.end());
+    Config config = load_config((teacher_.checkpoint_folder / "config.toml").string(), settings,
+                                {.device = overrides.device});
+    overrides.apply(config);
+    return config;
+  }
+
+  const LoadedTask& teacher_;
+  const CommandLine& line_;
+  const AttentionKind& kind_;
+  fs::path run_dir_;
+  std::vector<std::string> attention_;
+};
+
+TrainResult train(const Config& config, const fs::path& run_dir, const CommandLine& line) {
+  return Trainer(config, {.run_dir = run_dir,
+                          .data_dir = line.common_options.data_dir,
+                          .resume = true,
+                          .quiet = line.common_options.quiet})
+      .run();
+}
+
+// Returns the results of an evaluation, and the speed and the state of decoding one sequence.
+Report describe_model(const LoadedTask& loaded, const std::string& name, double training_seconds) {
+  Report report;
+  report.add("model", name).add("attention", join_kind_names(make_attention_pattern(loaded.config())));
+  const TaskEvaluation evaluation = loaded.task->open_evaluation({.split = "test"})->evaluate();
+  add_fields(evaluation.results, report);
+  report.add("training_seconds", training_seconds);
+  const auto& model = loaded.as<AutoregressiveTask>().model();
+  const int64_t length = model.options().max_length;
+  if (!describe_unsupported(model.options().encoder.attention, "recurrent form",
+                            &AttentionCapabilities::recurrent)
+           .empty())
+    return report;
+  Decoder decoder(model, 1);
+  const Tensor token = Tensor::zeros({1}, DType::int64, model.predictor.weight.device());
+  constexpr int64_t kTimed = 64;
+  const int64_t timed = std::min(kTimed, length);
+  for (int64_t i = 0; i < length - timed; ++i) decoder.step(token);
+  const Stopwatch watch(token.device());
+  for (int64_t i = 0; i < timed; ++i) decoder.step(token);
+  const double seconds = watch.measure_elapsed_seconds();
+  return report.add("context", length)
+      .add("tokens_per_second", static_cast<double>(timed) / seconds)
+      .add("state_bytes", decoder.state_bytes());
+}
+
+}  // namespace
+
+int run_linearize(const Arguments& arguments) {
+  const auto line = parse_command(linearize_spec(), arguments);
+  if (!line) return 0;
+  init_process_group_and_threads(line->common_options);
+  const auto load = [&](const std::string& path, const std::string& checkpoint) {
+    return load_task({.path = path,
+                      .checkpoint_name = checkpoint,
+                      .device = select_device(line->common_options),
+                      .data = make_data_access(*line)});
+  };
+  const LoadedTask teacher = load(line->positionals[0], line->options.get<std::string>("checkpoint"));
+  teacher.as<AutoregressiveTask>();
+  const Plan plan(teacher, *line);
+  double seconds = 0;
+  fs::path student;
+  for (const bool is_transfer : {true, false}) {
+    if (is_transfer ? !plan.transfers() : line->options.get<int64_t>("steps") == 0) continue;
+    log_info(is_transfer ? "first training: the attention layers imitate those of the teacher"
+                         : "second training: the whole model");
+    const TrainResult result = is_transfer ? train(plan.make_transfer_config(), plan.transfer_dir(), *line)
+                                           : train(plan.make_training_config(), plan.run_dir(), *line);
+    if (result.stop_signal) return kSignalStopExitStatus;
+    seconds += result.training_seconds;
+    student = is_transfer ? plan.transfer_dir() : plan.run_dir();
+  }
+  if (student.empty()) throw ConfigError("--steps 0: nothing is left to train");
+  Report report;
+  report
+      .add("models",
+           std::vector<Report>{describe_model(teacher, "teacher", 0),
+                               describe_model(load(student.string(), "latest"), "student", seconds)})
+      .add("run_dir", student.string());
+  print_report(report, line->common_options);
+  return 0;
+}
+
+}  // namespace tapeformer
