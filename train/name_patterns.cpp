@@ -20,6 +20,10 @@ std::string list_nearest_names(const std::string& pattern, std::vector<std::stri
   return text;
 }
 
+std::string strip_negation(const std::string& pattern) {
+  return pattern.starts_with('!') ? pattern.substr(1) : pattern;
+}
+
 }  // namespace
 
 // Edit distance (Wagner and Fischer 1974), in which * inserts characters at no cost. costs[i] is the number
@@ -41,12 +45,14 @@ int64_t count_pattern_edits(const std::string& pattern, const std::string& name)
 }
 
 bool NamePatterns::matches(const std::string& name) const {
-  return std::any_of(patterns_.begin(), patterns_.end(),
-                     [&](const std::string& pattern) { return count_pattern_edits(pattern, name) == 0; });
+  for (auto pattern = patterns_.rbegin(); pattern != patterns_.rend(); ++pattern)
+    if (count_pattern_edits(strip_negation(*pattern), name) == 0) return !pattern->starts_with('!');
+  return false;
 }
 
 void NamePatterns::require_matches(const std::vector<std::string>& names, const std::string& noun) const {
-  for (const std::string& pattern : patterns_) {
+  for (const std::string& written : patterns_) {
+    const std::string pattern = strip_negation(written);
     if (std::any_of(names.begin(), names.end(),
                     [&](const std::string& name) { return count_pattern_edits(pattern, name) == 0; }))
       continue;

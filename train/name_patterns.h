@@ -1,5 +1,7 @@
 // Patterns of the names of tensors, as in `train.freeze`. In a pattern, * stands for any number of
-// characters, periods included, and ? for one character. A pattern matches complete names.
+// characters, periods included, and ? for one character. A pattern matches complete names. A pattern
+// that begins with ! takes the names back that it matches: of the patterns that match a name, the last
+// counts.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +17,7 @@ class NamePatterns {
   NamePatterns(std::string key, std::vector<std::string> patterns)
       : key_(std::move(key)), patterns_(std::move(patterns)) {}
 
-  // Returns whether one of the patterns matches the name.
+  // Returns whether the patterns select the name.
   bool matches(const std::string& name) const;
   bool empty() const { return patterns_.empty(); }
   // Throws ConfigError if a pattern matches none of the names. `noun` says what the names are, for example

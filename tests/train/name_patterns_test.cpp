@@ -23,6 +23,16 @@ TEST_CASE("* in a pattern stands for any characters, ? for one, and a pattern ma
   CHECK(count_pattern_edits("*a?c*", "xxabd") == 1);
 }
 
+TEST_CASE("a pattern with ! takes names back, and of the patterns that match a name the last counts") {
+  const NamePatterns patterns("key", {"*", "!*.attention.*", "*.bias"});
+  CHECK(patterns.matches("norm.weight"));
+  CHECK_FALSE(patterns.matches("layers.0.attention.out_projection.weight"));
+  CHECK(patterns.matches("layers.0.attention.out_projection.bias"));
+  CHECK_FALSE(NamePatterns("key", {"!*.bias"}).matches("norm.weight"));
+  CHECK_THROWS_WITH_AS(NamePatterns("key", {"*", "!norm.wait"}).require_matches({"norm.weight"}, "tensor"),
+                       "key: \"norm.wait\" matches no tensor; the nearest names are norm.weight", ConfigError);
+}
+
 TEST_CASE("a pattern that matches nothing is an error with the nearest names") {
   const std::vector<std::string> names = {"norm.weight", "layers.0.linear1.weight", "layers.0.linear2.weight",
                                           "predictor.bias"};

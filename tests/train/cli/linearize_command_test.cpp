@@ -1,0 +1,100 @@
+// Tests of the command "linearize" and of trainings with a teacher.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/message_log.h"
+#include "tests/train/cli/text_run.h"
+#include "train/checkpoint/checkpoint.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+const Words kShort{"--transfer-steps", "4", "--steps", "2", "--threads", "1", "--device", "cpu", "--json"};
+
+nlohmann::json linearize(const TextRun& run, const Words& options) {
+  Words words = kShort;
+  words.insert(words.end(), {"--run-dir", (run.dir / "new").string()});
+  words.insert(words.end(), options.begin(), options.end());
+  const ProgramResult result = run.call({"linearize"}, words);
+  CAPTURE(result.err);
+  REQUIRE(result.code == 0);
+  return nlohmann::json::parse(result.out);
+}
+
+std::map<std::string, std::vector<double>> read_weights(const std::filesystem::path& run) {
+  std::map<std::string, std::vector<double>> weights;
+  for (const auto& [name, tensor] : read_checkpoint_contents(run).model_tensors) weights[name] = tensor.to_vector();
+  return weights;
+}
+
+}  // namespace
+
+TEST_CASE("linearize: the first training changes new parameters only, and both models are compared") {
+  const TextRun run("softmax");
+  const nlohmann::json report = linearize(run, {"--set", "attention.window=8"});
+  const auto teacher = read_weights(run.dir / "run"),
+             transferred = read_weights(run.dir / "new" / "transfer"),
+             student = read_weights(run.dir / "new");
+  for (const auto& [name, values] : teacher) {
+    CAPTURE(name);
+    CHECK(transferred.at(name) == values);
+  }
+  CHECK(transferred.contains("layers.0.attention.inner_attention.window_share"));
+  CHECK(student.at("predictor.weight") != teacher.at("predictor.weight"));
+  REQUIRE(report["models"].size() == 2);
+  CHECK(report["models"][0]["attention"] == "softmax");
+  CHECK(report["models"][1]["attention"] == "window-linear");
+  for (const nlohmann::json& model : report["models"]) {
+    CHECK(model["bits_per_byte"].get<double>() > 0);
+    CHECK(model["state_bytes"].get<int64_t>() > 0);
+  }
+  CHECK(report["models"][1]["training_seconds"].get<double>() > 0);
+  // A second call has nothing left to train.
+  CHECK(linearize(run, {"--set", "attention.window=8"})["models"][1]["bits_per_byte"] ==
+        report["models"][1]["bits_per_byte"]);
+  CHECK(read_weights(run.dir / "new") == student);
+}
+
+TEST_CASE(
+    "linearize: kinds with gates learn whole attention layers, and kinds without parameters only the second "
+    "time") {
+  const TextRun run("softmax");
+  linearize(run, {"--attention", "gated-delta"});
+  const auto teacher = read_weights(run.dir / "run"),
+             transferred = read_weights(run.dir / "new" / "transfer");
+  CHECK(transferred.at("layers.0.attention.query_projection.weight") !=
+        teacher.at("layers.0.attention.query_projection.weight"));
+  CHECK(transferred.at("layers.0.linear1.weight") == teacher.at("layers.0.linear1.weight"));
+
+  const TextRun other("softmax");
+  linearize(other, {"--attention", "linear"});
+  CHECK_FALSE(std::filesystem::exists(other.dir / "new" / "transfer"));
+}
+
+TEST_CASE("linearize: what cannot work is refused before a training") {
+  const TextRun run("softmax");
+  const auto error = [&](const Words& options) {
+    Words words = kShort;
+    words.insert(words.end(), {"--run-dir", (run.dir / "new").string()});
+    words.insert(words.end(), options.begin(), options.end());
+    const ProgramResult result = run.call({"linearize"}, words);
+    CHECK(result.code == 2);
+    CHECK_FALSE(std::filesystem::exists(run.dir / "new"));
+    return result.err;
+  };
+  CHECK(error({"--attention", "lsh"}).find("no recurrent form") != std::string::npos);
+  CHECK(error({"--attention", "liner"}).find("linear") != std::string::npos);
+  CHECK(error({"--keep", "1"}).find("from 0 on") != std::string::npos);
+  CHECK(error({"--keep", "0"}).find("no layer is left") != std::string::npos);
+}
+
+TEST_CASE("a training with a teacher of other tokens is an error") {
+  const TextRun run("softmax"), other("softmax", "bytes");
+  Config config = run.config;
+  config.distill.teacher = other.path();
+  CHECK_THROWS_WITH_AS(train(config, run.dir / "new"),
+                       doctest::Contains("distill.teacher: the teacher has other tokens"), ConfigError);
+}
