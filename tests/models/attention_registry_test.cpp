@@ -152,7 +152,9 @@ TEST_CASE("the feature map of linear attention is an option") {
   const Tensor q = normal({2, 7, 2, 4}, 1), k = normal({2, 7, 2, 4}, 2), v = normal({2, 7, 2, 4}, 3);
   const AttentionKind& linear = find_attention_kind("linear");
   const auto run = [&](const OptionValues& options) {
-    return make_attention("linear", options)->forward(q, k, v, {}, {}, "layer");
+    const auto attention = make_attention("linear", options, {.heads = 2, .dim = 4});
+    attention->convert(DType::float64);
+    return attention->forward(q, k, v, {}, {}, "layer");
   };
   const Tensor by_default = run(linear.default_options());
   for (const OptionSpec& option : linear.options) {

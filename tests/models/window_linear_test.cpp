@@ -153,7 +153,7 @@ TEST_CASE("linear attention with learned features equals the definition") {
 TEST_CASE("the initial W of hedgehog is rows of the identity, and half as many as the width of a head") {
   const LearnedFeatures map(LearnedFeatureMap::hedgehog, 1, 6, 0);
   map.initialize(1);
-  const Tensor weight = map.parameters()[0].second;
+  const Tensor weight = detach(map.parameters()[0].second);
   CHECK(weight.shape() == Shape{1, 3, 6});
   CHECK(map.width() == 6);
   for (int64_t i = 0; i < weight.numel(); ++i)

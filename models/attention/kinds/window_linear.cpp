@@ -209,7 +209,7 @@ AttentionKind make_window_linear_attention_kind() {
                                                         size) +
                    4 * dim * dim * length;
           },
-      .test_options = {{"window", int64_t{3}}}};
+      .test_options = {{"window", int64_t{2}}}};
 }
 
 }  // namespace tapeformer
