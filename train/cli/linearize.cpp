@@ -160,7 +160,7 @@ class Plan {
   Config make_config(int64_t steps, double rate, std::vector<std::string> settings) const {
     const ModelConfig& model = teacher_.config().model;
     for (const std::string name : {"dropout", "attention_dropout"})
-      if (model.has(name)) settings.push_back("model." + name + "=0");
+      if (model.has(name) && model.get<double>(name) > 0) settings.push_back("model." + name + "=0");
     const int64_t interval = std::max<int64_t>(steps / 4, 1);
     settings.insert(
         settings.end(),
