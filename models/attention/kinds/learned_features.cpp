@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "models/attention/kinds/linear_state.h"
 #include "ops/elementwise.h"
-#include "ops/linear_attention.h"
 #include "ops/matmul.h"
 #include "ops/softmax.h"
 #include "ops/view.h"
@@ -105,24 +105,11 @@ const Tensor& DecodingFeatures::compute(const Tensor& x) const {
 
 namespace {
 
-struct LearnedLinearState final : AttentionState {
+struct LearnedLinearState final : LinearState {
   LearnedLinearState(const LearnedFeatures& query, const LearnedFeatures& key, const AttentionStateOptions& s)
-      : query_map(query, s),
-        key_map(key, s),
-        sums(make_linear_attention_state(s.batch, s.heads, query.width(), s.value_dim, s.dtype, s.device)) {}
-  void reset() override {
-    sums.kv.fill(0);
-    sums.key_sum.fill(0);
-  }
-  int64_t bytes() const override { return sums.kv.bytes() + sums.key_sum.bytes(); }
-  void copy_rows(const AttentionState& from, std::span<const RowCopy> rows) override {
-    const LinearAttentionState& source = static_cast<const LearnedLinearState&>(from).sums;
-    tapeformer::copy_rows(source.kv, sums.kv, rows);
-    tapeformer::copy_rows(source.key_sum, sums.key_sum, rows);
-  }
+      : LinearState(s, query.width()), query_map(query, s), key_map(key, s) {}
 
   DecodingFeatures query_map, key_map;
-  LinearAttentionState sums;
 };
 
 class LearnedLinearKind final : public Attention {

@@ -2,11 +2,11 @@
 #include <array>
 
 #include "models/attention/kinds/learned_features.h"
+#include "models/attention/kinds/linear_state.h"
 #include "models/layers/option_error.h"
 #include "ops/elementwise.h"
 #include "ops/feature_map.h"
 #include "ops/lengths.h"
-#include "ops/linear_attention.h"
 #include "ops/matmul.h"
 #include "ops/rotary.h"
 #include "ops/sum.h"
@@ -14,24 +14,6 @@
 
 namespace tapeformer {
 namespace {
-
-class LinearState : public AttentionState {
- public:
-  explicit LinearState(const AttentionStateOptions& s)
-      : sums(make_linear_attention_state(s.batch, s.heads, s.dim, s.value_dim, s.dtype, s.device)) {}
-  void reset() override {
-    sums.kv.fill(0);
-    sums.key_sum.fill(0);
-  }
-  int64_t bytes() const override { return sums.kv.bytes() + sums.key_sum.bytes(); }
-  void copy_rows(const AttentionState& from, std::span<const RowCopy> rows) override {
-    const LinearAttentionState& source = static_cast<const LinearState&>(from).sums;
-    tapeformer::copy_rows(source.kv, sums.kv, rows);
-    tapeformer::copy_rows(source.key_sum, sums.key_sum, rows);
-  }
-
-  LinearAttentionState sums;
-};
 
 // The sums over the keys of a source (Katharopoulos et al. 2020, section 3.2), which do not depend on its
 // length.
@@ -85,7 +67,7 @@ class LinearKind final : public Attention {
     return linear_attention(q, k, v, options);
   }
   std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const override {
-    return std::make_unique<LinearState>(shape);
+    return std::make_unique<LinearState>(shape, shape.dim);
   }
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
             const Tensor& out) const override {
@@ -114,7 +96,7 @@ class LinearKind final : public Attention {
 class RotaryLinearState final : public LinearState {
  public:
   explicit RotaryLinearState(const AttentionStateOptions& s)
-      : LinearState(s),
+      : LinearState(s, s.dim),
         features{Tensor::empty({s.batch, s.heads, s.dim}, s.dtype, s.device),
                  Tensor::empty({s.batch, s.heads, s.dim}, s.dtype, s.device)} {}
   void reset() override {

@@ -1,8 +1,8 @@
 #include <map>
 
 #include "models/attention/attention.h"
+#include "models/attention/kinds/linear_state.h"
 #include "models/layers/option_error.h"
-#include "ops/linear_attention.h"
 #include "ops/random_features.h"
 
 namespace tapeformer {
@@ -23,32 +23,20 @@ struct PerformerOptions {
   LinearAttentionOptions linear() const { return {.feature_map = FeatureMap::relu, .eps = eps}; }
 };
 
-struct PerformerState final : public AttentionState {
+struct PerformerState final : LinearState {
   PerformerState(const AttentionStateOptions& s, const Tensor& random_projection)
-      : projection(random_projection),
+      : LinearState(s, random_projection.size(0)),
+        projection(random_projection),
         query_features(Tensor::empty({s.batch, s.heads, projection.size(0)}, s.dtype, s.device)),
         key_features(Tensor::empty_like(query_features)),
         query(Tensor::empty({s.batch, s.heads, s.dim}, s.dtype, s.device)),
-        key(Tensor::empty_like(query)),
-        sums(make_linear_attention_state(s.batch, s.heads, projection.size(0), s.value_dim, s.dtype,
-                                         s.device)) {}
-  void reset() override {
-    sums.kv.fill(0);
-    sums.key_sum.fill(0);
-  }
-  void copy_rows(const AttentionState& from, std::span<const RowCopy> rows) override {
-    const LinearAttentionState& source = static_cast<const PerformerState&>(from).sums;
-    tapeformer::copy_rows(source.kv, sums.kv, rows);
-    tapeformer::copy_rows(source.key_sum, sums.key_sum, rows);
-  }
+        key(Tensor::empty_like(query)) {}
   int64_t bytes() const override {
-    return sums.kv.bytes() + sums.key_sum.bytes() + query_features.bytes() + key_features.bytes() +
-           query.bytes() + key.bytes();
+    return LinearState::bytes() + query_features.bytes() + key_features.bytes() + query.bytes() + key.bytes();
   }
 
   Tensor projection, query_features, key_features;
   Tensor query, key;  // contiguous copies of the arguments of a step
-  LinearAttentionState sums;
 };
 
 // FAVOR+, the attention of "Rethinking Attention with Performers" (Choromanski et al. 2020).
