@@ -12,7 +12,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kByteTokens = 256;
+constexpr int64_t kNarrowVocabulary = 256;
 
 // Returns the messages of a line, after the system message of the options if they have none.
 std::vector<ChatMessage> read_line(const TextLine& line, const PromptOptions& options) {
@@ -137,7 +137,7 @@ Batch PromptDataset::batch(std::span<const int64_t> indices) const {
   check_indices(indices);
   const auto count = static_cast<int64_t>(indices.size());
   const int64_t width = info_.length + 1;
-  const bool narrow = info_.vocabulary <= kByteTokens;
+  const bool narrow = info_.vocabulary <= kNarrowVocabulary;
   Batch batch{.tokens = Tensor::zeros({count, width}, narrow ? DType::uint8 : DType::int64),
               .mask = Tensor::zeros({count, info_.length}, DType::uint8)};
   for (int64_t row = 0; row < count; ++row) {
