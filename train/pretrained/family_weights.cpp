@@ -84,7 +84,7 @@ std::vector<Row> map_rows(RowOrder order, const std::vector<int64_t>& counts, co
 class Packed {
  public:
   Packed(const Entry& entry, std::vector<Tensor> parameters, const FamilySizes& sizes)
-      : entry_(entry), parameters_(std::move(parameters)) {
+      : parameters_(std::move(parameters)) {
     std::vector<int64_t> counts;
     for (const Tensor& parameter : parameters_) counts.push_back(parameter.size(0));
     rows_ = map_rows(entry.form.order, counts, sizes);
@@ -126,7 +126,6 @@ class Packed {
     }
   }
 
-  const Entry& entry_;
   std::vector<Tensor> parameters_;
   std::vector<Row> rows_;
   Shape shape_;
