@@ -184,8 +184,8 @@ Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t 
   columns.view({prefix_length, batch}, columns.strides()).copy_from(transpose(prefix, 0, 1));
   const auto column = [&](int64_t t) { return columns.view({batch}, {1}, t * batch); };
   if (options.mode == GenerationMode::recurrent) {
-    const bool graphs =
-        options.use_cuda_graphs && supports(model.options().encoder.attention, &AttentionCapabilities::step_graphs);
+    const bool graphs = options.use_cuda_graphs &&
+                        supports(model.options().encoder.attention, &AttentionCapabilities::step_graphs);
     generate_recurrently(model, sampler, columns, prefix_length, graphs);
   } else {
     for (int64_t t = prefix_length - 1; t + 1 < length; ++t) {
