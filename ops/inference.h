@@ -62,8 +62,8 @@ class DecodingLinear {
 void norm_into(const Tensor& x, const Tensor& branch, const DecodingNorm& norm, const Tensor& out,
                const Tensor& rounded_out = {});
 
-// Compute out = a + b, out = a * b, out = a / b, out = sigmoid(x) and out = softplus(x) for contiguous tensors of equal
-// shapes and dtypes. `out` can be an input.
+// Compute out = a + b, out = a * b, out = a / b, out = sigmoid(x) and out = softplus(x) for contiguous
+// tensors of equal shapes and dtypes. `out` can be an input.
 void add_into(const Tensor& a, const Tensor& b, const Tensor& out);
 void mul_into(const Tensor& a, const Tensor& b, const Tensor& out);
 void div_into(const Tensor& a, const Tensor& b, const Tensor& out);

@@ -30,7 +30,8 @@ TEST_CASE("a pattern with ! takes names back, and of the patterns that match a n
   CHECK(patterns.matches("layers.0.attention.out_projection.bias"));
   CHECK_FALSE(NamePatterns("key", {"!*.bias"}).matches("norm.weight"));
   CHECK_THROWS_WITH_AS(NamePatterns("key", {"*", "!norm.wait"}).require_matches({"norm.weight"}, "tensor"),
-                       "key: \"norm.wait\" matches no tensor; the nearest names are norm.weight", ConfigError);
+                       "key: \"norm.wait\" matches no tensor; the nearest names are norm.weight",
+                       ConfigError);
 }
 
 TEST_CASE("a pattern that matches nothing is an error with the nearest names") {

@@ -12,12 +12,12 @@
 #include "train/build.h"
 #include "train/checkpoint/adapters.h"
 #include "train/checkpoint/initial_weights.h"
-#include "train/name_patterns.h"
 #include "train/distributed/gather.h"
 #include "train/distributed/replicas.h"
 #include "train/loop/divergence.h"
 #include "train/loop/process_settings.h"
 #include "train/loop/resume.h"
+#include "train/name_patterns.h"
 #include "train/tasks/registry/earlier_tokens.h"
 #include "train/tasks/registry/load_task.h"
 

@@ -40,7 +40,7 @@ class AutoregressiveTask final : public Task {
   DatasetInfo dataset_info_;
   std::unique_ptr<AutoregressiveModel> model_;
   std::shared_ptr<const AutoregressiveTask> teacher_;  // null if the training learns from the data
-  std::unique_ptr<SegmentMemory> memory_;  // null if the model has no segment memory
+  std::unique_ptr<SegmentMemory> memory_;              // null if the model has no segment memory
 };
 
 }  // namespace tapeformer

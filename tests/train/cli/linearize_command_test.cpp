@@ -26,7 +26,8 @@ nlohmann::json linearize(const TextRun& run, const Words& options) {
 
 std::map<std::string, std::vector<double>> read_weights(const std::filesystem::path& run) {
   std::map<std::string, std::vector<double>> weights;
-  for (const auto& [name, tensor] : read_checkpoint_contents(run).model_tensors) weights[name] = tensor.to_vector();
+  for (const auto& [name, tensor] : read_checkpoint_contents(run).model_tensors)
+    weights[name] = tensor.to_vector();
   return weights;
 }
 

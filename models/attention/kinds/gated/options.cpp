@@ -88,6 +88,28 @@ void check_presets_use(const OptionValues& values, const GatedLinearOptions& o) 
     require("gate_normalizer", o.gate_normalizer == kGateNormalizer, per_channel, "a decay of channels");
 }
 
+// Adds the options that only gated-delta or only gated-linear has.
+void add_own_options(bool delta, const OptionCondition& per_channel, std::vector<OptionSpec>& options) {
+  if (delta) {
+    options.push_back({.name = "negative_eigenvalues",
+                       .default_value = false,
+                       .help = "write strengths up to 2 instead of 1, for problems such as parity"});
+    options.push_back({.name = "decay_lower_bound",
+                       .default_value = 0.0,
+                       .help = "smallest log decay per token of channel decays; 0: no bound",
+                       .min = -100,
+                       .max = 0,
+                       .used_if = per_channel});
+  } else {
+    options.push_back({.name = "gate_normalizer",
+                       .default_value = kGateNormalizer,
+                       .help = "divisor of the log decays of channels",
+                       .min = 1e-3,
+                       .max = 1e6,
+                       .used_if = per_channel});
+  }
+}
+
 }  // namespace
 
 GatedLinearOptions read_gated_linear_options(const OptionValues& values, bool delta) {
@@ -156,24 +178,7 @@ std::vector<OptionSpec> list_gated_linear_options(bool delta) {
           .use_if({.option = "output_gate", .values = {"none"}, .is_negated = true}),
       text("output_norm", "RMS norm of the results: none, of each head, or of all heads",
            {"none", "head", "width"})};
-  if (delta) {
-    options.push_back({.name = "negative_eigenvalues",
-                       .default_value = false,
-                       .help = "write strengths up to 2 instead of 1, for problems such as parity"});
-    options.push_back({.name = "decay_lower_bound",
-                       .default_value = 0.0,
-                       .help = "smallest log decay per token of channel decays; 0: no bound",
-                       .min = -100,
-                       .max = 0,
-                       .used_if = per_channel});
-  } else {
-    options.push_back({.name = "gate_normalizer",
-                       .default_value = kGateNormalizer,
-                       .help = "divisor of the log decays of channels",
-                       .min = 1e-3,
-                       .max = 1e6,
-                       .used_if = per_channel});
-  }
+  add_own_options(delta, per_channel, options);
   for (OptionSpec& option : options) option.fix_by_training();
   options.push_back({.name = "carry_state",
                      .default_value = false,
