@@ -67,7 +67,7 @@ TEST_CASE("a model of a text learns answers with adapters, and merge writes a ru
 
   const ProgramResult again = run_program({"merge", run.tuned_path(), merged});
   CHECK(again.code == 2);
-  CHECK(contains(again.err, "merged exists; choose the name of a new folder"));
+  CHECK(contains(again.err, "merged exists; choose a new name"));
   const ProgramResult plain = run_program({"merge", merged, (run.dir / "other").string()});
   CHECK(plain.code == 2);
   CHECK(contains(plain.err, "the run has no adapters"));

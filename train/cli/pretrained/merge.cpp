@@ -1,8 +1,9 @@
 // The command "tapeformer merge": adds the adapters of a run to the weights of its base.
+#include "core/system/files.h"
 #include "train/build.h"
-#include "train/checkpoint/converted_run.h"
 #include "train/checkpoint/peft_files.h"
 #include "train/cli/commands.h"
+#include "train/cli/pretrained/new_path.h"
 #include "train/cli/run_options.h"
 
 namespace tapeformer {
@@ -27,7 +28,11 @@ void write_merged_run(const LoadedTask& loaded, const fs::path& run) {
     contents.model_tensors[name] = tensor;
   contents.state = {.step = loaded.step, .is_converted = true, .task_json = loaded.task->metadata_json()};
   contents.config_toml = to_toml(make_merged_config(loaded.config(), run.filename().string()));
-  write_converted_run(run, contents);
+  write_new_path(run, [&](const fs::path& folder) {
+    fs::create_directory(folder);
+    save_checkpoint(folder.string(), contents);
+    replace_file((folder / kConfigFileName).string(), contents.config_toml);
+  });
 }
 
 }  // namespace
@@ -44,12 +49,14 @@ int run_merge(const Arguments& arguments) {
        .default_device = "cpu"},
       arguments);
   if (!line) return 0;
-  const fs::path path = check_new_run_path(line->positionals[1], "NEW");
+  const fs::path path = check_new_path("NEW", line->positionals[1]);
   const LoadedTask loaded = load_task(*line, ConfigPurpose::generation);
   if (!has_adapters(loaded.config()))
     throw ConfigError(loaded.checkpoint_folder.string() + ": the run has no adapters");
   if (line->options.get<bool>("peft"))
-    write_peft_files(Checkpoint(loaded.checkpoint_folder.string()), loaded.config(), path);
+    write_new_path(path, [&](const fs::path& folder) {
+      write_peft_files(Checkpoint(loaded.checkpoint_folder.string()), loaded.config(), folder);
+    });
   else
     write_merged_run(loaded, path);
   print_report(Report()
