@@ -9,7 +9,7 @@
 #include "data/batches/dataset.h"
 #include "data/images/image_folder.h"
 #include "data/recall_tasks.h"
-#include "data/text/prompt_dataset.h"
+#include "data/text/prompts/prompt_dataset.h"
 #include "data/text/text_dataset.h"
 
 namespace tapeformer {

@@ -40,7 +40,7 @@ enum class DatasetFormat {
   idx,               // pairs of IDX files, as in MNIST
   cifar,             // binary records, as in CIFAR-10
   text,              // files of arbitrary bytes (data/text/text_dataset.h)
-  prompts,           // JSON lines with prompts and answers (data/text/prompt_dataset.h)
+  prompts,           // JSON lines with prompts and answers (data/text/prompts/prompt_dataset.h)
   sentence_pairs,    // files of sentences and translations (data/translation/sentence_pairs.h)
   verse_pairs,       // as sentence_pairs, with files of the chapter of each line
   an4,               // features of the speech corpus CMU AN4 (data/speech/corpus.h)

@@ -1,10 +1,10 @@
-// Lines of files of prompts and answers; see data/text/prompt_dataset.h.
+// Lines of files of prompts and answers; see data/text/prompts/prompt_dataset.h.
 #pragma once
 
 #include <vector>
 
 #include "data/files/text_lines.h"
-#include "data/text/chat_template.h"
+#include "data/text/prompts/chat_template.h"
 
 namespace tapeformer {
 

@@ -1,4 +1,4 @@
-#include "data/text/prompt_dataset.h"
+#include "data/text/prompts/prompt_dataset.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "data/text/chat_template.h"
+#include "data/text/prompts/chat_template.h"
 
 #include <algorithm>
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "data/batches/dataset.h"
-#include "data/text/chat_template.h"
+#include "data/text/prompts/chat_template.h"
 #include "data/text/text_dataset.h"
 
 namespace tapeformer {
