@@ -49,13 +49,13 @@ struct AttentionCapabilities {
   Capability length_masks = false;     // supports AttentionMask::key_lengths
   Capability unequal_lengths = false;  // non-causal attention with queries and keys of different lengths
   Capability recurrent = false;        // implements make_state() and step()
+  Capability step_graphs = true;       // a CUDA graph of step() can be replayed for each token
   // Supported features of training.
   Capability weight_dropout = false;   // dropout of attention weights in training
   Capability bfloat16 = false;         // bfloat16 inputs; if unsupported, models pass float32 inputs
   Capability grouped_heads = true;     // fewer heads of keys and values than heads of queries
   Capability normalized_heads = true;  // norms of queries and keys, which the encoder layer computes
   Capability reversible = true;        // tolerates rounding errors of recomputed inputs in reversible layers
-  Capability step_graphs = true;       // a CUDA graph of step() can be replayed for each token
   // Properties of the kind.
   bool has_constant_size_state = false;  // the size of the recurrent state does not depend on the token count
   bool shares_query_key = false;         // queries are used as keys: models have no key projection

@@ -176,9 +176,9 @@ AttentionKind make_window_linear_attention_kind() {
                        .unequal_lengths =
                            make_unsupported("a window is defined by the positions of one sequence"),
                        .recurrent = true,
+                       .step_graphs = make_unsupported("its steps depend on the position of the token"),
                        .weight_dropout = make_unsupported("it computes no weights outside of the window"),
                        .bfloat16 = true,
-                       .step_graphs = make_unsupported("its steps depend on the position of the token"),
                        .has_constant_size_state = true,
                        .approximates_softmax = false},
       .options = {{.name = "window",
