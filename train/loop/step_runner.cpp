@@ -4,25 +4,10 @@
 #include <cmath>
 
 #include "autograd/tape.h"
-#include "core/allocator.h"
 #include "core/base/errors.h"
 #include "train/loop/divergence.h"
 
 namespace tapeformer {
-
-namespace {
-
-// Returns the cached memory of a forward pass on the CPU to the system, if it is much. The loss over many
-// classes leaves blocks of a size that the backward pass of the layers does not request.
-void release_forward_memory(Device device) {
-  constexpr int64_t kMinBytes = int64_t{256} << 20;
-  if (!device.is_cpu()) return;
-  CachingAllocator& allocator = get_device_allocator(device);
-  const MemoryStats stats = allocator.stats();
-  if (stats.cached_bytes > std::max(kMinBytes, stats.active_bytes / 8)) allocator.trim();
-}
-
-}  // namespace
 
 StepRunner::StepRunner(const Config& config, Device device, const RunState& state, Task& task,
                        Optimizer& optimizer, const Schedule& schedule, Communicator& processes)
@@ -133,7 +118,6 @@ StepOutputs StepRunner::launch(const Batches& batches, bool with_dropout) {
       if (device_.is_cpu())
         communicator_.start_all_reduce(status_.emplace(make_status(outputs)).status_matrix());
     }
-    release_forward_memory(device_);
     if (!empty) run_backward(has_terms ? add(batch.loss, terms.sum()) : batch.loss, micro_batch);
   }
   if (reducer_) reducer_->finish_step(task_.model().statistics());
