@@ -184,8 +184,9 @@ TEST_CASE("bench generate measures recomputation at some positions, whose mean i
   };
   const double all = parse_json_output(measure("0"))["cases"][0]["milliseconds_per_token"],
                some = parse_json_output(measure("40"))["cases"][0]["milliseconds_per_token"];
-  CHECK(some > all / 3);
-  CHECK(some < 3 * all);
+  // Other programs disturb the times. A sum instead of a mean would be 40 times as much.
+  CHECK(some > all / 8);
+  CHECK(some < 8 * all);
   const auto refused = measure("401");
   CHECK(refused.code == 2);
   CHECK(contains(refused.err, "--positions 401"));
