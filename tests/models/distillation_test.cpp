@@ -13,8 +13,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-std::unique_ptr<AutoregressiveModel> make(const std::string& attention, uint64_t seed,
-                                          int64_t loss_chunks = 1) {
+std::unique_ptr<AutoregressiveModel> make_model_with(const std::string& attention, uint64_t seed,
+                                                     int64_t loss_chunks = 1) {
   AutoregressiveModelOptions options = small_options(attention, OutputHead::categorical);
   options.loss_chunks = loss_chunks;
   auto model = std::make_unique<AutoregressiveModel>(options);
@@ -24,21 +24,21 @@ std::unique_ptr<AutoregressiveModel> make(const std::string& attention, uint64_t
 }
 
 // Copies the parameters that both models have.
-void copy_shared(const Module& from, const Module& to) {
+void copy_shared_parameters(const Module& from, const Module& to) {
   const NamedTensors source = from.parameters();
   for (const auto& [name, parameter] : to.parameters())
     for (const auto& [other, tensor] : source)
       if (name == other) detach(parameter).copy_from(tensor);
 }
 
-const Batch kBatch{.tokens = random_tokens(2, 12, 7)};
+const Batch kTokenBatch{.tokens = random_tokens(2, 12, 7)};
 
-double loss_of(const AutoregressiveModel& teacher, const AutoregressiveModel& student,
-               DistillationTarget target) {
-  return compute_distillation_loss(teacher, student, target, kBatch, {}).item();
+double distillation_loss_of(const AutoregressiveModel& teacher, const AutoregressiveModel& student,
+                            DistillationTarget target) {
+  return compute_distillation_loss(teacher, student, target, kTokenBatch, {}).item();
 }
 
-Tensor find(const Module& module, const std::string& name) {
+Tensor find_in(const Module& module, const std::string& name) {
   for (const auto& [found, tensor] : module.parameters())
     if (found == name) return tensor;
   throw std::invalid_argument("no parameter " + name);
@@ -49,8 +49,9 @@ Tensor find(const Module& module, const std::string& name) {
 TEST_CASE("distillation: equal models have a divergence of 0 whose gradient is 0") {
   for (const int64_t chunks : {1, 3}) {
     CAPTURE(chunks);
-    const auto teacher = make("softmax", 1), student = make("softmax", 1, chunks);
-    const Tensor loss = compute_distillation_loss(*teacher, *student, DistillationTarget::logits, kBatch, {});
+    const auto teacher = make_model_with("softmax", 1), student = make_model_with("softmax", 1, chunks);
+    const Tensor loss =
+        compute_distillation_loss(*teacher, *student, DistillationTarget::logits, kTokenBatch, {});
     CHECK(std::abs(loss.item()) < 1e-14);
     backward(loss);
     for (const auto& [name, parameter] : student->parameters()) {
@@ -63,8 +64,8 @@ TEST_CASE("distillation: equal models have a divergence of 0 whose gradient is 0
 
 TEST_CASE(
     "distillation: the divergence is that of the distributions of the next token, and skips masked tokens") {
-  const auto teacher = make("softmax", 1), student = make("linear", 2, 3);
-  Batch batch = kBatch;
+  const auto teacher = make_model_with("softmax", 1), student = make_model_with("linear", 2, 3);
+  Batch batch = kTokenBatch;
   batch.mask = Tensor::zeros({2, 11}, DType::uint8);
   batch.mask.data<uint8_t>()[3] = batch.mask.data<uint8_t>()[15] = 1;
   const Tensor inputs = slice(batch.tokens, 1, 0, -1);
@@ -83,34 +84,35 @@ TEST_CASE(
 TEST_CASE(
     "distillation: the losses of layers are independent, and parameters outside of the attention have no "
     "gradient") {
-  const auto teacher = make("softmax", 1), student = make("window-linear", 2);
-  copy_shared(*teacher, *student);
+  const auto teacher = make_model_with("softmax", 1), student = make_model_with("window-linear", 2);
+  copy_shared_parameters(*teacher, *student);
   for (const DistillationTarget target : {DistillationTarget::heads, DistillationTarget::attention}) {
-    const double before = loss_of(*teacher, *student, target);
+    const double before = distillation_loss_of(*teacher, *student, target);
     CHECK(before > 0);
     for (const char* name : {"layers.0.linear1.weight", "predictor.weight", "value_embedding.weight"})
-      detach(find(*student, name)).add_scaled(normal(find(*student, name).shape(), 5), 0.1);
-    CHECK(loss_of(*teacher, *student, target) == before);
+      detach(find_in(*student, name)).add_scaled(normal(find_in(*student, name).shape(), 5), 0.1);
+    CHECK(distillation_loss_of(*teacher, *student, target) == before);
   }
-  const Tensor loss = compute_distillation_loss(*teacher, *student, DistillationTarget::heads, kBatch, {});
+  const Tensor loss =
+      compute_distillation_loss(*teacher, *student, DistillationTarget::heads, kTokenBatch, {});
   backward(loss);
-  CHECK(gradient(find(*student, "layers.1.attention.inner_attention.query_features.weight")).defined());
+  CHECK(gradient(find_in(*student, "layers.1.attention.inner_attention.query_features.weight")).defined());
   for (const char* name :
        {"layers.0.linear1.weight", "predictor.weight", "layers.0.attention.out_projection.weight"})
-    CHECK_FALSE(gradient(find(*student, name)).defined());
+    CHECK_FALSE(gradient(find_in(*student, name)).defined());
 }
 
 TEST_CASE("distillation: a window of all tokens has the results of the teacher") {
-  const auto teacher = make("softmax", 1);
+  const auto teacher = make_model_with("softmax", 1);
   AutoregressiveModelOptions options = small_options("window-linear", OutputHead::categorical);
   options.encoder.attention = {
       {"window-linear", find_attention_kind("window-linear").make_options({{"window", int64_t{11}}})}};
   AutoregressiveModel student(options);
   student.initialize(2);
   student.convert(DType::float64);
-  copy_shared(*teacher, student);
-  CHECK(loss_of(*teacher, student, DistillationTarget::heads) == 0);
-  CHECK(std::abs(loss_of(*teacher, student, DistillationTarget::logits)) < 1e-14);
+  copy_shared_parameters(*teacher, student);
+  CHECK(distillation_loss_of(*teacher, student, DistillationTarget::heads) == 0);
+  CHECK(std::abs(distillation_loss_of(*teacher, student, DistillationTarget::logits)) < 1e-14);
 }
 
 TEST_CASE("distillation: models that do not fit are errors") {

@@ -24,15 +24,15 @@ namespace {
 using NamedOptions = std::vector<std::pair<std::string, OptionValue>>;
 using Texts = std::vector<std::string>;
 
-constexpr int64_t kSurveyLength = 9, kHeads = 2, kDim = 4;
-const Tensor kSurveyQueries = normal({2, kSurveyLength, kHeads, kDim}, 1),
-             kSurveyKeys = normal({2, kSurveyLength, kHeads, kDim}, 2),
-             kSurveyValues = normal({2, kSurveyLength, kHeads, kDim}, 3);
+constexpr int64_t kSurveyLength = 9, kHeadCount = 2, kHeadWidth = 4;
+const Tensor kSurveyQueries = normal({2, kSurveyLength, kHeadCount, kHeadWidth}, 1),
+             kSurveyKeys = normal({2, kSurveyLength, kHeadCount, kHeadWidth}, 2),
+             kSurveyValues = normal({2, kSurveyLength, kHeadCount, kHeadWidth}, 3);
 
 // Creates attention of this kind for sequences of up to kSurveyLength tokens, with float64 parameters.
 std::unique_ptr<Attention> make_survey_kind(const std::string& kind, const NamedOptions& options) {
   auto attention = make_attention(kind, find_attention_kind(kind).make_options(options),
-                                  {.heads = kHeads, .dim = kDim, .max_length = kSurveyLength});
+                                  {.heads = kHeadCount, .dim = kHeadWidth, .max_length = kSurveyLength});
   attention->initialize(1);
   attention->convert(DType::float64);
   return attention;
@@ -115,18 +115,18 @@ TEST_CASE("linformer: the result is softmax(q (E k)^T / sqrt(dim)) F v for every
     const bool one_map = sharing == "key-value" || sharing == "layerwise";
     const Tensor e = parameter_of(*linformer, one_map ? "projection" : "key_projection");
     const Tensor f = one_map ? e : parameter_of(*linformer, "value_projection");
-    REQUIRE(e.shape() == Shape{sharing == "none" ? kHeads : 1, 3, kSurveyLength});
+    REQUIRE(e.shape() == Shape{sharing == "none" ? kHeadCount : 1, 3, kSurveyLength});
     const Tensor result = attend_with(*linformer, kNoMask);
-    for (int64_t h = 0; h < kHeads; ++h) {
+    for (int64_t h = 0; h < kHeadCount; ++h) {
       const auto head = [&](const Tensor& x) {
-        return reshape(slice(x, 2, h, h + 1), {2, kSurveyLength, kDim});
+        return reshape(slice(x, 2, h, h + 1), {2, kSurveyLength, kHeadWidth});
       };
       const auto map = [&](const Tensor& x) {
         return slice(x, 0, sharing == "none" ? h : 0, sharing == "none" ? h + 1 : 1);
       };
       const Tensor scores =
           mul(matmul(head(kSurveyQueries), matmul(map(e), head(kSurveyKeys)), {.transpose_b = true}),
-              1 / std::sqrt(double{kDim}));
+              1 / std::sqrt(double{kHeadWidth}));
       const Tensor expected = matmul(softmax(scores), matmul(map(f), head(kSurveyValues)));
       CHECK(max_difference(head(result), expected) < 1e-12);
     }
@@ -160,7 +160,7 @@ TEST_CASE("linformer: invalid ranks, lengths and causal masks are errors") {
   CHECK_THROWS_WITH_AS(attend_with(*linformer, kCausal),
                        "linformer: each compressed key contains later tokens, so there is no causal form",
                        ShapeError);
-  const Tensor longer = normal({1, kSurveyLength + 1, kHeads, kDim}, 4);
+  const Tensor longer = normal({1, kSurveyLength + 1, kHeadCount, kHeadWidth}, 4);
   CHECK_THROWS_WITH_AS(linformer->forward(longer, longer, longer, kNoMask, {}, "layers.0"),
                        "linformer: sequences of 10 tokens are longer than the maximum, 9", ShapeError);
 }
@@ -203,7 +203,7 @@ TEST_CASE("synthesizer: each term equals the term `random` with the scores of th
   fill_by_index(*random, "random", [&](int64_t h, int64_t i, int64_t j) {
     double score = 0;
     for (int64_t r = 0; r < 3; ++r)
-      score += rows[(i * kHeads + h) * 3 + r] * columns[(j * kHeads + h) * 3 + r];
+      score += rows[(i * kHeadCount + h) * 3 + r] * columns[(j * kHeadCount + h) * 3 + r];
     return score;
   });
   for (const AttentionMask& mask : all_masks())
@@ -219,25 +219,25 @@ TEST_CASE("synthesizer: each term equals the term `random` with the scores of th
       CHECK(max_difference(first(attend_with(*random, mask)), first(attend_with(dense, mask))) < 1e-12);
   };
   const auto query = [](int64_t h, int64_t i, int64_t d) {
-    return kSurveyQueries.data<double>()[(i * kHeads + h) * kDim + d];
+    return kSurveyQueries.data<double>()[(i * kHeadCount + h) * kHeadWidth + d];
   };
   const auto dense = make_survey_kind("synthesizer", {{"terms", Texts{"dense"}}});
   const double* const weights = parameter_of(*dense, "dense").data<double>();
   compare_dense(*dense, [&](int64_t h, int64_t i, int64_t j) {
     double score = 0;
-    for (int64_t d = 0; d < kDim; ++d)
-      score += std::max(query(h, i, d), 0.0) * weights[(j * kHeads + h) * kDim + d];
+    for (int64_t d = 0; d < kHeadWidth; ++d)
+      score += std::max(query(h, i, d), 0.0) * weights[(j * kHeadCount + h) * kHeadWidth + d];
     return score;
   });
   const auto tiled = make_survey_kind("synthesizer", {{"terms", Texts{"factorized-dense"}}});
   const Tensor a = parameter_of(*tiled, "dense_rows"), b = parameter_of(*tiled, "dense_columns");
-  REQUIRE(a.shape() == Shape{kHeads, kDim, 3});
-  REQUIRE(b.shape() == Shape{kHeads, kDim, 3});
+  REQUIRE(a.shape() == Shape{kHeadCount, kHeadWidth, 3});
+  REQUIRE(b.shape() == Shape{kHeadCount, kHeadWidth, 3});
   compare_dense(*tiled, [&](int64_t h, int64_t i, int64_t j) {
     double left = 0, right = 0;
-    for (int64_t d = 0; d < kDim; ++d) {
-      left += query(h, i, d) * a.data<double>()[(h * kDim + d) * 3 + j / 3];
-      right += query(h, i, d) * b.data<double>()[(h * kDim + d) * 3 + j % 3];
+    for (int64_t d = 0; d < kHeadWidth; ++d) {
+      left += query(h, i, d) * a.data<double>()[(h * kHeadWidth + d) * 3 + j / 3];
+      right += query(h, i, d) * b.data<double>()[(h * kHeadWidth + d) * 3 + j % 3];
     }
     return left * right;
   });
@@ -308,19 +308,19 @@ TEST_CASE("memory-compressed: keys are convolutions, and a causal query attends 
   clear_parameter(*compressed, "first_key");  // now all scores are 0, so all weights of a query are equal
   const Tensor result = attend_with(*compressed, kCausal);
   const double* const v = kSurveyValues.data<double>();
-  for (int64_t h = 0; h < kHeads; ++h)
+  for (int64_t h = 0; h < kHeadCount; ++h)
     for (int64_t i = 0; i < kSurveyLength; ++i)
-      for (int64_t d = 0; d < kDim; ++d) {
-        double sum = parameter_of(*compressed, "first_value").data<double>()[h * kDim + d];
+      for (int64_t d = 0; d < kHeadWidth; ++d) {
+        double sum = parameter_of(*compressed, "first_value").data<double>()[h * kHeadWidth + d];
         const int64_t spans = (i + 1) / 3;
         for (int64_t j = 0; j < spans; ++j) {
-          sum += bias.data<double>()[h * kDim + d];
+          sum += bias.data<double>()[h * kHeadWidth + d];
           for (int64_t t = 0; t < 3; ++t)
-            for (int64_t e = 0; e < kDim; ++e)
-              sum += v[((3 * j + t) * kHeads + h) * kDim + e] *
-                     weight.data<double>()[(h * 3 * kDim + t * kDim + e) * kDim + d];
+            for (int64_t e = 0; e < kHeadWidth; ++e)
+              sum += v[((3 * j + t) * kHeadCount + h) * kHeadWidth + e] *
+                     weight.data<double>()[(h * 3 * kHeadWidth + t * kHeadWidth + e) * kHeadWidth + d];
         }
-        CHECK(result.data<double>()[(i * kHeads + h) * kDim + d] ==
+        CHECK(result.data<double>()[(i * kHeadCount + h) * kHeadWidth + d] ==
               doctest::Approx(sum / static_cast<double>(1 + spans)).epsilon(1e-12));
       }
   CHECK(truncation_error(*compressed) < 1e-12);

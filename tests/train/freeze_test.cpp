@@ -4,16 +4,13 @@
 #include <set>
 
 #include "tests/support/temp_dir.h"
-#include "tests/train/cli/tiny_run.h"
-#include "tests/train/quiet_training.h"
+#include "tests/train/exact_resume.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-using Values = std::map<std::string, std::vector<double>>;
 
 Config make_config(const std::vector<std::string>& freeze) {
   Config config = make_tiny_sequence_config();
@@ -24,16 +21,6 @@ Config make_config(const std::vector<std::string>& freeze) {
   config.train.steps = 4;
   config.train.freeze = freeze;
   return config;
-}
-
-Values to_values(const std::map<std::string, Tensor>& tensors) {
-  Values values;
-  for (const auto& [name, tensor] : tensors) values[name] = tensor.to_vector();
-  return values;
-}
-
-Values read_weights(const fs::path& run) {
-  return to_values(read_checkpoint_contents(run).model_tensors);
 }
 
 bool has(const std::string& text, const std::string& part) {
@@ -92,17 +79,7 @@ TEST_CASE("frozen tensors keep their bits and have no optimizer state, and all o
 TEST_CASE("a resumed run with frozen tensors equals an uninterrupted run") {
   const TempDir dir;
   Config config = make_config({"layers.1.*", "predictor.*"});
-  train(config, dir / "whole");
-  config.train.checkpoint_every = 2;
-  config.train.keep_last = 4;
-  train(config, dir / "parts");
-  fs::remove_all(dir / "parts/checkpoints/step-00000004");
-  for (const char* link : {"latest", "best"}) fs::remove(dir / "parts/checkpoints" / link);
-  train(config, dir / "parts", true);
-  const CheckpointContents a = read_checkpoint_contents(dir / "whole"),
-                           b = read_checkpoint_contents(dir / "parts");
-  CHECK(to_values(a.model_tensors) == to_values(b.model_tensors));
-  CHECK(to_values(a.optimizer_tensors) == to_values(b.optimizer_tensors));
+  check_exact_resume(config, dir.path());
   config.train.freeze = {};
   CHECK_THROWS_WITH_AS(train(config, dir / "parts", true), doctest::Contains("train.freeze"),
                        RunDirectoryError);

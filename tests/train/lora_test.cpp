@@ -4,8 +4,7 @@
 #include "models/layers/low_rank.h"
 #include "tests/support/message_log.h"
 #include "tests/support/temp_dir.h"
-#include "tests/train/cli/tiny_run.h"
-#include "tests/train/quiet_training.h"
+#include "tests/train/exact_resume.h"
 #include "train/tasks/autoregressive.h"
 #include "train/tasks/registry/load_task.h"
 
@@ -14,8 +13,6 @@ using namespace tapeformer::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-using Values = std::map<std::string, std::vector<double>>;
 
 Config make_base_config() {
   Config config = make_tiny_sequence_config();
@@ -33,12 +30,6 @@ Config make_config(const fs::path& base) {
   config.optimizer = {.kind = "adamw", .lr = 1e-2, .weight_decay = 0.1, .ema = 0.5};
   config.train.steps = 4;
   return config;
-}
-
-Values to_values(const std::map<std::string, Tensor>& tensors) {
-  Values values;
-  for (const auto& [name, tensor] : tensors) values[name] = tensor.to_vector();
-  return values;
 }
 
 Values load_merged_weights(const fs::path& run) {
@@ -106,18 +97,7 @@ TEST_CASE("a run with adapters trains and stores only them, and commands load th
 TEST_CASE("a resumed run with adapters equals an uninterrupted run") {
   const TempDir dir;
   train(make_base_config(), dir / "base");
-  Config config = make_config(dir / "base");
-  train(config, dir / "whole");
-  config.train.checkpoint_every = 2;
-  config.train.keep_last = 4;
-  train(config, dir / "parts");
-  fs::remove_all(dir / "parts/checkpoints/step-00000004");
-  for (const char* link : {"latest", "best"}) fs::remove(dir / "parts/checkpoints" / link);
-  train(config, dir / "parts", true);
-  const CheckpointContents a = read_checkpoint_contents(dir / "whole"),
-                           b = read_checkpoint_contents(dir / "parts");
-  CHECK(to_values(a.model_tensors) == to_values(b.model_tensors));
-  CHECK(to_values(a.optimizer_tensors) == to_values(b.optimizer_tensors));
+  check_exact_resume(make_config(dir / "base"), dir.path());
 }
 
 TEST_CASE("the base of adapters is found where it was, or at the same place relative to the run") {

@@ -26,9 +26,9 @@ struct TinyTranslator : TranslationFiles {
 enum class StreamKind { pipe, non_blocking_pipe, socket, terminal };
 
 // A running command. The test writes to its standard input, and standard output is a file.
-class Conversation {
+class Dialogue {
  public:
-  Conversation(Words words, StreamKind kind = StreamKind::pipe) {
+  Dialogue(Words words, StreamKind kind = StreamKind::pipe) {
     int ends[2];  // of the program and of the test
     if (kind == StreamKind::terminal) {
       REQUIRE(openpty(&ends[1], &ends[0], nullptr, nullptr, nullptr) == 0);
@@ -56,7 +56,7 @@ class Conversation {
     }
     close(ends[0]);
   }
-  ~Conversation() {
+  ~Dialogue() {
     if (child_ > 0) {
       kill(child_, SIGKILL);
       finish();
@@ -110,7 +110,7 @@ TEST_CASE("translate answers each line of a pipe, a socket and a terminal before
   for (const StreamKind kind :
        {StreamKind::pipe, StreamKind::non_blocking_pipe, StreamKind::socket, StreamKind::terminal}) {
     CAPTURE(static_cast<int>(kind));
-    Conversation talk({"translate", run.path(), "-"}, kind);
+    Dialogue talk({"translate", run.path(), "-"}, kind);
     talk.write("abc\n");
     CHECK(talk.hear(1));
     talk.write("\nde");
@@ -140,7 +140,7 @@ TEST_CASE("lines that have arrived together are translated together, in blocks")
 
 TEST_CASE("score answers each line of a pipe, for texts and for translations") {
   const TextRun text;
-  Conversation lines({"score", text.path(), "-"});
+  Dialogue lines({"score", text.path(), "-"});
   lines.write("so\n");
   CHECK(lines.hear(1));
   lines.write("\xEF\xBB\xBF");  // a byte order mark is a character after the start
@@ -153,7 +153,7 @@ TEST_CASE("score answers each line of a pipe, for texts and for translations") {
   const std::string sources = (run.dir / "sources").string(), targets = (run.dir / "targets").string();
   const std::string expected = run_program({"score", run.path(), sources, targets}).out;
   {
-    Conversation pairs({"score", run.path(), "-", targets});
+    Dialogue pairs({"score", run.path(), "-", targets});
     pairs.write("abc\n");
     CHECK(pairs.hear(1));
     pairs.write("f\n");
@@ -164,12 +164,12 @@ TEST_CASE("score answers each line of a pipe, for texts and for translations") {
   for (const auto& [given, message] :
        {std::pair{"abc\n", "targets: the file has 2 lines, but standard input has 1"},
         {"abc\nf\na\n", "targets: the file has 2 lines, but standard input has more"}}) {
-    Conversation pairs({"score", run.path(), "-", targets});
+    Dialogue pairs({"score", run.path(), "-", targets});
     pairs.write(given);
     CHECK(pairs.finish() == 3);
     CHECK_MESSAGE(contains(pairs.err(), message), pairs.err());
   }
-  Conversation late({"score", run.path(), "-", targets});
+  Dialogue late({"score", run.path(), "-", targets});
   late.write("abc\n");
   CHECK(late.hear(1));
   late.write("\xCE\xA9\n");
@@ -183,7 +183,7 @@ TEST_CASE("a signal keeps the answers, which --json prints before the command en
   write_file(run.dir / "targets", std::string("CBA\nF\nA\n"));
   const std::string targets = (run.dir / "targets").string();
   for (const int signal : {SIGINT, SIGTERM}) {
-    Conversation talk({"translate", run.path(), "-"});
+    Dialogue talk({"translate", run.path(), "-"});
     talk.write("abc\nf\n");
     CHECK(talk.hear(2));
     CHECK(talk.finish(signal) == 130);
@@ -192,7 +192,7 @@ TEST_CASE("a signal keeps the answers, which --json prints before the command en
          {Words{"translate", run.path(), "-", "--json"}, Words{"score", run.path(), "-", targets, "--json"},
           Words{"score", text.path(), "-", "--json"}}) {
       CAPTURE(words.front());
-      Conversation json(words);
+      Dialogue json(words);
       for (int i = 0; i < 3; ++i) json.write_and_wait(words[1] == text.path() ? "so\n" : "abc\n");
       CHECK(json.finish(signal) == 130);
       CHECK(contains(json.err(), std::string("error: interrupted by SIG") + sigabbrev_np(signal)));
@@ -211,13 +211,13 @@ TEST_CASE("--json prints the lines that were answered before an error") {
         Words{"score", text.path(), "-", "--json"}}) {
     CAPTURE(words.front());
     const std::string line = words[1] == text.path() ? "so\n" : "abc\n";
-    Conversation talk(words);
+    Dialogue talk(words);
     talk.write_and_wait(line);
     talk.write("\xFF\n");
     CHECK(talk.finish() == 3);
     CHECK(contains(talk.err(), "standard input:2"));
     CHECK(parse_json_output({0, talk.out(), ""})["lines"] == 1);
-    Conversation none(words);
+    Dialogue none(words);
     none.write("\xFF\n");
     CHECK(none.finish() == 3);
     CHECK(none.out().empty());
@@ -226,7 +226,7 @@ TEST_CASE("--json prints the lines that were answered before an error") {
 
 TEST_CASE("the lines before a line that is not UTF-8 are answered, and a line without an end stays bounded") {
   const TinyTranslator run;
-  Conversation talk({"translate", run.path(), "-"});
+  Dialogue talk({"translate", run.path(), "-"});
   talk.write("abc\nf\n\xFF\nabc\n");
   CHECK(talk.finish() == 3);
   CHECK(contains(talk.err(), "standard input:3: is not UTF-8: byte 1"));

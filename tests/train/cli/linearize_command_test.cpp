@@ -5,6 +5,7 @@
 
 #include "tests/support/message_log.h"
 #include "tests/train/cli/text_run.h"
+#include "tests/train/exact_resume.h"
 #include "train/checkpoint/checkpoint.h"
 
 using namespace tapeformer;
@@ -22,13 +23,6 @@ nlohmann::json linearize(const TextRun& run, const Words& options) {
   CAPTURE(result.err);
   REQUIRE(result.code == 0);
   return nlohmann::json::parse(result.out);
-}
-
-std::map<std::string, std::vector<double>> read_weights(const std::filesystem::path& run) {
-  std::map<std::string, std::vector<double>> weights;
-  for (const auto& [name, tensor] : read_checkpoint_contents(run).model_tensors)
-    weights[name] = tensor.to_vector();
-  return weights;
 }
 
 }  // namespace
