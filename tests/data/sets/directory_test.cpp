@@ -55,8 +55,8 @@ TEST_CASE("a missing data set is a data error with the searched folders and its 
   for (const CatalogueEntry& set : list_catalogue_entries())
     CHECK(set.download_instructions.empty() ==
           (set.type == DatasetType::sequences || set.type == DatasetType::expressions ||
-           set.type == DatasetType::vectors || set.name == "text" || set.name == "images" ||
-           set.name == "translation"));
+           set.type == DatasetType::vectors || set.name == "text" || set.name == "prompts" ||
+           set.name == "images" || set.name == "translation"));
   CHECK(contains(std::string(require_catalogue_entry("fashion-mnist").download_instructions),
                  "apt-get install dataset-fashion-mnist"));
 }
@@ -77,7 +77,7 @@ TEST_CASE("an unknown data set is a config error with a suggestion") {
   CHECK(message_of<ConfigError>([] { require_catalogue_entry("zzzzzzzzzzzz"); }) ==
         "\"zzzzzzzzzzzz\" is not a data set; there are mnist, fashion-mnist, cifar10, images, copy, "
         "duplication, mqar, parity, palindrome, "
-        "listops, set-maximum, set-mixture, text, enwik8, text8, translation, tatoeba-de-en, "
+        "listops, set-maximum, set-mixture, text, prompts, enwik8, text8, translation, tatoeba-de-en, "
         "bible-en-es, wmt14-en-de, an4, fsdd, kaldi, timit, librispeech, "
         "synthetic-speech, cmudict");
 }

@@ -64,12 +64,12 @@ TEST_CASE("options of a kind are kept if a list contains the kind, and other opt
   const auto two =
       folder.write("c.toml", "extends = \"b.toml\"\n[model]\nattention = [\"linear\", \"linformer\"]\n");
   CHECK(find_differing_keys(load_list(two), load_list(two, {"model.attention=linformer"})) ==
-        std::vector<std::string>{"model.attention", "attention.conv", "attention.conv_activation",
-                                 "attention.linear.conv", "attention.linear.conv_activation",
-                                 "attention.linear.eps", "attention.linear.feature_map",
-                                 "attention.linear.rotation", "attention.linformer.conv",
-                                 "attention.linformer.conv_activation", "attention.linformer.rank",
-                                 "attention.linformer.sharing", "attention.rank", "attention.sharing"});
+        std::vector<std::string>{
+            "model.attention", "attention.conv", "attention.conv_activation", "attention.linear.conv",
+            "attention.linear.conv_activation", "attention.linear.eps", "attention.linear.feature_map",
+            "attention.linear.features", "attention.linear.rotation", "attention.linformer.conv",
+            "attention.linformer.conv_activation", "attention.linformer.rank", "attention.linformer.sharing",
+            "attention.rank", "attention.sharing"});
 }
 
 TEST_CASE("errors about lists and tables of attention kinds contain a remedy") {

@@ -116,7 +116,8 @@ TEST_CASE("find_differing_keys() and format_config_value() describe the differen
   CHECK_THROWS_AS(format_config_value(b, "model.laers"), std::out_of_range);
   const Config c = load(folder.path("a.toml"), {"model.attention=softmax"});
   CHECK(find_differing_keys(a, c) == std::vector<std::string>{"model.attention", "attention.eps",
-                                                              "attention.feature_map", "attention.rotation"});
+                                                              "attention.feature_map", "attention.features",
+                                                              "attention.rotation"});
 }
 
 TEST_CASE("find_keys_fixed_by_training() lists the changes for which other weights are necessary") {

@@ -34,7 +34,8 @@ const std::set<std::string> kNeutral = {"run.name",
                                         "data.max_frames",
                                         "model.init",
                                         "model.init_tokens",
-                                        "lora.rank",  // needs model.init
+                                        "lora.rank",        // needs model.init
+                                        "distill.teacher",  // needs a run
                                         "model.recompute",
                                         "model.feedforward_chunks",
                                         "model.loss_chunks",

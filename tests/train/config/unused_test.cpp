@@ -271,6 +271,7 @@ Names unused_by_all() {
           "data.chat_template",
           "data.packed",
           "data.system_prompt",
+          "distill.target",
           "lora.alpha",
           "lora.dropout",
           "lora.targets",
@@ -336,7 +337,7 @@ TEST_CASE("configs of speech have the expected keys without effect") {
   const Names defaults = joined(unused_by_defaults(), unused_by_all());
   const Names no_speech =
       joined({"data.downscale", "data.max_length", "data.symbols", "model.mixtures", "model.value_dim",
-              "model.loss_chunks", "model.predictor_bias", "run.cuda_graphs"},
+              "model.loss_chunks", "model.predictor_bias", "run.cuda_graphs", "distill.teacher"},
              sequence_keys());
   const Names no_recordings = {"data.max_seconds", "data.sample_rate",  "data.resample",
                                "data.channel",     "data.num_mel_bins", "data.dither"};
