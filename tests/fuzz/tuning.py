@@ -16,11 +16,13 @@ SETTINGS = ["data.tokenizer=bytes", "data.tokenizer=characters", "data.tokenizer
 DATA = {"text.txt", "pairs/train.src", "pairs/train.tgt", "lexicon.txt", "kaldi/train/text", "ark/train/text", "an4/etc/an4.dic"}
 
 
-FINETUNE_SETTINGS = ["lora.rank=2", "lora.rank=2", "lora.targets=[\"*\"]", "lora.targets=[\"nothing\"]", "lora.dropout=0.5",
-                     "train.freeze=[\"layers.*\"]", "train.freeze=[\"*\"]", "train.freeze=[\"\"]", "train.freeze=[\"x*y\", \"?\"]",
-                     "model.init_new=[\"predictor.*\"]", "model.init_unused=[\"*\"]", "model.layers=2", "data.packed=false",
-                     "data.chat_template=chatml", "data.chat_template=llama3", "data.system_prompt=a", "data.sequence_length=3",
-                     "data.valid_share=0.3", "data.test_share=0.9", "optimizer.ema=0.5"]
+BYTES = ["model.init_tokens=new", "data.tokenizer=bytes"]  # characters of templates are not in the text
+FINETUNE_SETTINGS = [["lora.rank=2"], ["lora.rank=3", "lora.targets=[\"*\"]"], ["lora.rank=2", "lora.targets=[\"nothing\"]"],
+                     ["lora.rank=1", "lora.dropout=0.5"], ["train.freeze=[\"layers.*\"]"], ["train.freeze=[\"*\"]"],
+                     ["train.freeze=[\"\"]"], ["train.freeze=[\"x*y\", \"?\"]"], ["model.init_new=[\"predictor.*\"]"],
+                     ["model.init_unused=[\"*\"]"], ["model.layers=2"], ["data.packed=false"], ["data.chat_template=chatml", *BYTES],
+                     ["data.chat_template=llama3", "data.system_prompt=a", *BYTES], ["data.chat_template=chatml"],
+                     ["data.sequence_length=3"], ["data.valid_share=0.3"], ["data.test_share=0.9"], ["optimizer.ema=0.5"]]
 
 
 def exchange_letters(rng, path):
@@ -76,7 +78,7 @@ def tuning(rng, base, folder):
     return Case(arguments, {0, 2, 3, 5}, files=changed, check=check_tokens if keeps and not is_broken else None)
 
 
-def write_prompts(rng, path, text):
+def write_prompts(rng, path, text, has_template):
     """Writes prompts and answers, which are parts of a text, as JSON lines."""
     def part():
         at = rng.randrange(len(text))
@@ -84,8 +86,10 @@ def write_prompts(rng, path, text):
     with path.open("w") as file:
         for _ in range(12):
             messages = [{"role": role, "content": part()} for role in ("system", "user", "assistant")]
-            json.dump(rng.choice([{"prompt": part(), "completion": part()}] * 2 + [{"messages": messages[rng.randrange(2):]}]), file)
-            file.write("\n")
+            line = {"prompt": part(), "completion": part()}
+            if has_template and rng.random() < 0.5:
+                line = {"messages": messages[rng.randrange(2):]}
+            file.write(json.dumps(line, ensure_ascii=rng.random() < 0.5) + "\n")
 
 
 def prompts(rng, base, folder):
@@ -94,7 +98,9 @@ def prompts(rng, base, folder):
     copy(base / "runs", folder, "text")
     (folder / "text").rename(folder / "first")
     path = folder / "prompts.jsonl"
-    write_prompts(rng, path, (folder / "text.txt").read_text())
+    chosen = rng.sample(FINETUNE_SETTINGS, rng.choice([0, 1, 1, 2, 3]))
+    options = list({word.split("=")[0]: word for words in chosen for word in words}.values())
+    write_prompts(rng, path, (folder / "text.txt").read_text(), any("chat_template" in word for word in options))
     changed = []
     if rng.random() < 0.6:
         changed = [path]
@@ -102,6 +108,6 @@ def prompts(rng, base, folder):
     if rng.random() < 0.2:
         changed += change(rng, files_under(folder / "first"))
     settings = ["model.init=first", "data.dataset=prompts", "data.path=prompts.jsonl", "train.steps=2"]
-    settings += rng.sample(FINETUNE_SETTINGS, rng.choice([0, 1, 1, 2, 3]))
+    settings += options
     arguments = ["train", "configs/text.toml", "--run-dir", "run", *(word for text in settings for word in ("--set", text))]
     return Case(arguments, {0, 2, 3, 5}, files=changed)
