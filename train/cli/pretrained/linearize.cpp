@@ -10,6 +10,7 @@
 #include "train/cli/run_options.h"
 #include "train/distributed/processes.h"
 #include "train/loop/trainer.h"
+#include "train/name_patterns.h"
 
 namespace tapeformer {
 namespace {
@@ -104,7 +105,8 @@ class Plan {
     return make_config(
         line_.options.get<int64_t>("transfer-steps"), rate,
         {"model.init=" + quote(teacher_.checkpoint_folder.string()),
-         "model.init_new=" + quote_list(list_new_parameters()), "train.freeze=" + quote_list(frozen),
+         "model.init_new=" + quote_list(list_new_parameters()),
+         "model.init_unused=" + quote_list(list_unused_parameters()), "train.freeze=" + quote_list(frozen),
          "optimizer.weight_decay=0", "distill.teacher=" + quote(teacher_.checkpoint_folder.string()),
          std::string("distill.target=") + (learns_projections() ? "\"attention\"" : "\"heads\"")});
   }
@@ -113,6 +115,7 @@ class Plan {
         "model.init=" + quote(transfers() ? transfer_dir().string() : teacher_.checkpoint_folder.string()),
         "train.freeze=[]"};
     settings.push_back("model.init_new=" + (transfers() ? "[]" : quote_list(list_new_parameters())));
+    settings.push_back("model.init_unused=" + (transfers() ? "[]" : quote_list(list_unused_parameters())));
     if (teacher_.config().model.type == "sequence")
       settings.insert(settings.end(), {"distill.teacher=" + quote(teacher_.checkpoint_folder.string()),
                                        "distill.target=\"logits\""});
@@ -155,6 +158,15 @@ class Plan {
     if (!attention->saved_tensors().empty()) patterns.emplace_back("*.inner_attention.*");
     if (kind_.get_conv(choice.options).kernel > 0) patterns.emplace_back("*.attention.conv.*");
     return patterns;
+  }
+
+  // Returns a pattern of the biases of projections if the teacher has them and the kind has none.
+  std::vector<std::string> list_unused_parameters() const {
+    const std::string pattern = "*.attention.*_projection.bias";
+    if (kind_.capabilities.has_projection_biases) return {};
+    for (const auto& [name, tensor] : teacher_.task->model().saved_tensors())
+      if (count_pattern_edits(pattern, name) == 0) return {pattern};
+    return {};
   }
 
   Config make_config(int64_t steps, double rate, std::vector<std::string> settings) const {
