@@ -78,7 +78,7 @@ Trainer::Trainer(Config config, TrainerOptions options)
   task_ = make_task_with_earlier_tokens(
       config_, {{options_.data_dir, options_.allow_commands}, device_, *communicator_},
       resumes ? options_.run_dir.string() : "");
-  if (!config_.distill.teacher.empty())
+  if (!config_.distill.teacher.empty() && explain_unused_key(config_, "distill.teacher").empty())
     task_->set_teacher(load_task({.path = config_.distill.teacher, .device = device_}).task);
   evaluator_ = task_->open_evaluation({});
   training_data_digest_ = task_->batches().compute_digest();
