@@ -33,7 +33,7 @@ def test_code_of_the_page_runs(number, tmp_path, monkeypatch):
     code = BLOCKS[number].replace('"train.steps": 100', '"train.steps": 2')
     if "my-qwen" in code:
         make_qwen("my-qwen")
-    if 'load("runs/copy")' in code and "train(" not in code:
+    if "runs/copy" in code and 'run_dir="runs/copy"' not in code:
         tapeformer.train("copy/linear", set={"train.steps": 2}, run_dir="runs/copy")
     variables = {}
     exec(compile(code, f"{PAGE.name}, block {number + 1}", "exec"), variables)
