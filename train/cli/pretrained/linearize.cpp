@@ -8,6 +8,7 @@
 #include "train/build.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
+#include "train/config/value.h"
 #include "train/distributed/processes.h"
 #include "train/loop/trainer.h"
 #include "train/name_patterns.h"
@@ -62,15 +63,6 @@ CommandSpec linearize_spec() {
       .uses_config = true};
 }
 
-std::string quote(const std::string& text) {
-  return "\"" + text + "\"";
-}
-std::string quote_list(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + quote(word);
-  return "[" + text + "]";
-}
-
 // Builds the configs of the two trainings, and knows their run directories.
 class Plan {
  public:
@@ -85,13 +77,15 @@ class Plan {
                    ? teacher.checkpoint_folder.parent_path().parent_path().string() + "-" + kind_.name
                    : given;
     make_attention_list();
+    new_parameters_ = list_new_parameters();
+    unused_parameters_ = list_unused_parameters();
   }
 
   fs::path run_dir() const { return run_dir_; }
   fs::path transfer_dir() const { return run_dir_ / "transfer"; }
   // Whether the attention has parameters that it can learn from the layers of the teacher.
   bool transfers() const {
-    return line_.options.get<int64_t>("transfer-steps") > 0 && !list_new_parameters().empty();
+    return line_.options.get<int64_t>("transfer-steps") > 0 && !new_parameters_.empty();
   }
 
   Config make_transfer_config() const {
@@ -99,26 +93,29 @@ class Plan {
     if (learns_projections())
       frozen.emplace_back("!*.attention.*");
     else
-      for (const std::string& name : list_new_parameters()) frozen.push_back("!" + name);
+      for (const std::string& name : new_parameters_) frozen.push_back("!" + name);
     const double given = line_.options.get<double>("transfer-lr");
     const double rate = given > 0 ? given : learns_projections() ? 1e-3 : 1e-2;
     return make_config(
         line_.options.get<int64_t>("transfer-steps"), rate,
-        {"model.init=" + quote(teacher_.checkpoint_folder.string()),
-         "model.init_new=" + quote_list(list_new_parameters()),
-         "model.init_unused=" + quote_list(list_unused_parameters()), "train.freeze=" + quote_list(frozen),
-         "optimizer.weight_decay=0", "distill.teacher=" + quote(teacher_.checkpoint_folder.string()),
+        {"model.init=" + quote_toml_string(teacher_.checkpoint_folder.string()),
+         "model.init_new=" + format_option_value(new_parameters_),
+         "model.init_unused=" + format_option_value(unused_parameters_),
+         "train.freeze=" + format_option_value(frozen), "optimizer.weight_decay=0",
+         "distill.teacher=" + quote_toml_string(teacher_.checkpoint_folder.string()),
          std::string("distill.target=") + (learns_projections() ? "\"attention\"" : "\"heads\"")});
   }
   Config make_training_config() const {
     std::vector<std::string> settings{
-        "model.init=" + quote(transfers() ? transfer_dir().string() : teacher_.checkpoint_folder.string()),
+        "model.init=" +
+            quote_toml_string(transfers() ? transfer_dir().string() : teacher_.checkpoint_folder.string()),
         "train.freeze=[]"};
-    settings.push_back("model.init_new=" + (transfers() ? "[]" : quote_list(list_new_parameters())));
-    settings.push_back("model.init_unused=" + (transfers() ? "[]" : quote_list(list_unused_parameters())));
+    settings.push_back("model.init_new=" + (transfers() ? "[]" : format_option_value(new_parameters_)));
+    settings.push_back("model.init_unused=" + (transfers() ? "[]" : format_option_value(unused_parameters_)));
     if (teacher_.config().model.type == "sequence")
-      settings.insert(settings.end(), {"distill.teacher=" + quote(teacher_.checkpoint_folder.string()),
-                                       "distill.target=\"logits\""});
+      settings.insert(settings.end(),
+                      {"distill.teacher=" + quote_toml_string(teacher_.checkpoint_folder.string()),
+                       "distill.target=\"logits\""});
     return make_config(line_.options.get<int64_t>("steps"), line_.options.get<double>("lr"), settings);
   }
 
@@ -143,7 +140,6 @@ class Plan {
   // too.
   bool learns_projections() const { return kind_.capabilities.reads_layer_input; }
 
-  // Returns patterns of the parameters that the attention of the teacher does not have.
   std::vector<std::string> list_new_parameters() const {
     const Config config = make_config(1, 1e-3, {});
     const AttentionLayerChoice choice = [&] {
@@ -176,9 +172,10 @@ class Plan {
     const int64_t interval = std::max<int64_t>(steps / 4, 1);
     settings.insert(
         settings.end(),
-        {"run.name=" + quote(run_dir_.filename().string()), "model.attention=" + quote_list(attention_),
-         "train.epochs=0", concat_text("train.steps=", std::max<int64_t>(steps, 1)),
-         concat_text("optimizer.lr=", rate), "optimizer.kind=\"adamw\"", "schedule.kind=\"cosine\"",
+        {"run.name=" + quote_toml_string(run_dir_.filename().string()),
+         "model.attention=" + format_option_value(attention_), "train.epochs=0",
+         concat_text("train.steps=", std::max<int64_t>(steps, 1)), concat_text("optimizer.lr=", rate),
+         "optimizer.kind=\"adamw\"", "schedule.kind=\"cosine\"",
          concat_text("schedule.warmup_steps=", std::min<int64_t>(50, steps / 4)),
          concat_text("train.eval_every=", interval), concat_text("train.checkpoint_every=", interval),
          "train.eval_epochs=0", "train.time_limit_minutes=0"});
@@ -195,6 +192,8 @@ class Plan {
   const AttentionKind& kind_;
   fs::path run_dir_;
   std::vector<std::string> attention_;
+  // Patterns of parameters that the attention of the teacher does not have, and that the kind does not have.
+  std::vector<std::string> new_parameters_, unused_parameters_;
 };
 
 TrainResult train(const Config& config, const fs::path& run_dir, const CommandLine& line) {
