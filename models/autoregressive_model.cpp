@@ -118,15 +118,20 @@ AutoregressiveModel::AutoregressiveModel(const AutoregressiveModelOptions& optio
 Tensor AutoregressiveModel::encode(const Tensor& inputs, const ForwardContext& context) const {
   check(inputs.rank() == 2 && inputs.size(1) <= options_.max_length, "model", "inputs ", inputs.shape(),
         " must be (batch, length) with length at most ", options_.max_length);
+  return encoder.forward(embed(inputs), {.causal = true, .key_lengths = {}}, context);
+}
+
+Tensor AutoregressiveModel::embed(const Tensor& inputs, int64_t first) const {
+  const int64_t last = first + inputs.size(1);
   const Tensor values = value_embedding.forward(inputs);
-  const Tensor x = [&] {
-    if (axial_positions) return add(values, axial_positions->forward(inputs.size(1)));
-    if (learned_positions.defined()) return add(values, slice(learned_positions, 0, 0, inputs.size(1)));
-    if (!options_.concatenates_positions()) return values;
-    const Tensor features = slice(position_features, 0, 0, inputs.size(1));
-    return concat({values, broadcast_to(features, {inputs.size(0), inputs.size(1), features.size(1)})}, -1);
-  }();
-  return encoder.forward(x, {.causal = true, .key_lengths = {}}, context);
+  if (axial_positions) {
+    const Tensor positions = axial_positions->forward(last);
+    return add(values, first > 0 ? slice(positions, 0, first, last) : positions);
+  }
+  if (learned_positions.defined()) return add(values, slice(learned_positions, 0, first, last));
+  if (!options_.concatenates_positions()) return values;
+  const Tensor features = slice(position_features, 0, first, last);
+  return concat({values, broadcast_to(features, {inputs.size(0), inputs.size(1), features.size(1)})}, -1);
 }
 
 Tensor AutoregressiveModel::forward(const Tensor& inputs, const ForwardContext& context) const {

@@ -84,6 +84,9 @@ class AutoregressiveModel final : public Module {
   // Returns the parameters of the distributions of the next tokens, (batch, length, outputs). Row t describes
   // token t + 1. `inputs` is (batch, length) integer. Throws ShapeError if the length exceeds max_length.
   Tensor forward(const Tensor& inputs, const ForwardContext& context) const;
+  // Returns the inputs of the encoder, (batch, length, width), for tokens (batch, length) at the positions
+  // from `first`.
+  Tensor embed(const Tensor& inputs, int64_t first = 0) const;
   // Returns the input of the predictor, (batch, length, encoder.output_width), for the inputs of forward().
   Tensor encode(const Tensor& inputs, const ForwardContext& context) const;
   // Returns the mean loss per unmasked token of batch.token_targets or, if they are undefined, of

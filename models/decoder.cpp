@@ -33,6 +33,17 @@ void Decoder::embed(const Tensor& tokens) {
              added_positions_);
 }
 
+Tensor Decoder::read(const Tensor& tokens) {
+  check(tokens.rank() == 2 && tokens.size(0) == batch_size_, "Decoder", "tokens ", tokens.shape(),
+        " must be (", batch_size_, ", length)");
+  check(position_ + tokens.size(1) <= capacity_, "Decoder", "position ", position_, " and ", tokens.size(1),
+        " tokens are beyond the capacity");
+  const NoGradScope no_grad;
+  const Tensor encoded = encoder_.read(model_.embed(tokens, position_));
+  position_ += tokens.size(1);
+  return encoded;
+}
+
 const Tensor& Decoder::step(const Tensor& tokens) {
   check(tokens.shape() == Shape{batch_size_}, "Decoder", "tokens ", tokens.shape(), " must be ",
         Shape{batch_size_});

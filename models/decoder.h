@@ -24,6 +24,10 @@ class Decoder {
   // that tokens are in the vocabulary. Throws ShapeError if the decoder has read `capacity` tokens since the
   // last reset().
   const Tensor& step(const Tensor& tokens);
+  // Reads the next tokens of every sequence, (batch, length), in the parallel form. Returns the inputs of the
+  // predictor, (batch, length, encoder.output_width). The call allocates memory in proportion to the length.
+  // The errors are those of step().
+  Tensor read(const Tensor& tokens);
   // Starts new sequences.
   void reset();
 

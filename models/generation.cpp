@@ -14,6 +14,9 @@
 namespace tapeformer {
 namespace {
 
+// Tokens of all sequences that a TokenStream reads at once.
+constexpr int64_t kReadTokens = 2048;
+
 // Returns the log-probabilities of the 256 byte values, (rows, 256). `mixtures` (rows, 3 * K) contains the
 // parameters of a mixture of K logistics in each row.
 Tensor compute_byte_log_probabilities(const Tensor& mixtures) {
@@ -42,29 +45,26 @@ Tensor exclude_tokens(const Tensor& logits, const std::vector<int64_t>& tokens) 
 // every sequence. On a CUDA device, the tokens stay in device memory, so the host does not wait for them.
 void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampler, const Tensor& columns,
                           int64_t prefix, bool graphs) {
-  const int64_t length = columns.size(0), batch = columns.size(1);
+  const int64_t length = columns.size(0), batch = columns.size(1), first = prefix - 1;
   const Device device = columns.device();
   const Tensor tokens = Tensor::empty({batch}, DType::uint8, device);
   Decoder decoder(model, batch);
-  // Reads token t of every sequence from `tokens` and replaces it by token t + 1. If t + 1 < prefix, token
-  // t + 1 is copied from `columns`. Otherwise, `draws` must be true, and token t + 1 is drawn and stored in
-  // `columns`.
-  const auto step = [&](int64_t t, bool draws) {
-    const Tensor& parameters = decoder.step(tokens);
-    if (draws) sampler.draw(parameters, t, tokens);
+  if (first > 0) decoder.read(contiguous(transpose(slice(columns, 0, 0, first), 0, 1)));
+  // Reads token t of every sequence from `tokens`, draws token t + 1 to `tokens`, and stores it in `columns`.
+  const auto step = [&](int64_t t) {
+    sampler.draw(decoder.step(tokens), t, tokens);
     copy_tokens_at_position(columns, t + 1, prefix, tokens);
   };
-  copy_tokens_at_position(columns, 0, prefix, tokens);
+  copy_tokens_at_position(columns, first, prefix, tokens);
   if constexpr (kHasCuda)
-    if (graphs && sampler.is_allocation_free() && !device.is_cpu() && length > 3) {
-      // The graph draws a token in every step. In the prefix, copy_tokens_at_position() replaces the drawn
-      // token. The first step runs outside the graph, because the first run of a kernel cannot be captured.
-      step(0, true);
-      cuda::Graph graph(device, 1, [&] { step(1, true); });
-      for (int64_t t = 1; t + 1 < length; ++t) graph.launch(t - 1);
+    if (graphs && sampler.is_allocation_free() && !device.is_cpu() && length - first > 3) {
+      // The first step runs outside the graph, because the first run of a kernel cannot be captured.
+      step(first);
+      cuda::Graph graph(device, 1, [&] { step(first + 1); });
+      for (int64_t t = first + 1; t + 1 < length; ++t) graph.launch(t - first - 1);
       return;
     }
-  for (int64_t t = 0; t + 1 < length; ++t) step(t, t + 1 >= prefix);
+  for (int64_t t = first; t + 1 < length; ++t) step(t);
 }
 
 }  // namespace
@@ -99,15 +99,16 @@ void Sampler::check_logits() const {
     throw DivergenceError("generate: the logits of the model are not finite numbers");
 }
 
-TokenStream::TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity,
-                         int64_t window)
+TokenStream::TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t batch,
+                         int64_t capacity, int64_t window)
     : model_(model),
       sampler_(model.options(), options, model.predictor.weight.device()),
+      batch_(batch),
       capacity_(capacity),
       window_(window > 0 ? std::min(window, capacity) : capacity),
-      newest_token_(Tensor::zeros({1}, DType::int64, model.predictor.weight.device())) {
+      newest_tokens_(Tensor::zeros({batch}, DType::int64, model.predictor.weight.device())) {
   if (options.mode == GenerationMode::recurrent) {
-    decoder_ = std::make_unique<Decoder>(model, 1, window_);
+    decoder_ = std::make_unique<Decoder>(model, batch, window_);
     return;
   }
   check(window_ <= model.options().max_length, "TokenStream", "a window of ", window_,
@@ -118,53 +119,66 @@ void TokenStream::check_capacity() const {
   check(size_ <= capacity_, "TokenStream", "more than ", capacity_ + 1, " tokens");
 }
 
-void TokenStream::append_to_window(int64_t token) {
+void TokenStream::append_to_window(const std::vector<int64_t>& tokens) {
   ++size_;
-  if (decoder_ && window_ == capacity_) return;
-  window_tokens_.push_back(token);
-  if (static_cast<int64_t>(window_tokens_.size()) <= window_ || window_ == capacity_) return;
-  window_tokens_.erase(window_tokens_.begin(), window_tokens_.end() - (window_ + 1) / 2);
+  ++unread_count_;
+  window_tokens_.insert(window_tokens_.end(), tokens.begin(), tokens.end());
+  if (count_window_tokens() <= window_ || window_ == capacity_) return;
+  window_tokens_.erase(window_tokens_.begin(), window_tokens_.end() - (window_ + 1) / 2 * batch_);
+  unread_count_ = count_window_tokens();
   must_restart_ = true;
 }
 
-const Tensor& TokenStream::read_newest_token() {
-  if (std::exchange(must_restart_, false)) {
-    decoder_->reset();
-    for (size_t i = 0; i + 1 < window_tokens_.size(); ++i) {
-      newest_token_.fill(static_cast<double>(window_tokens_[i]));
-      decoder_->step(newest_token_);
-    }
-    newest_token_.fill(static_cast<double>(window_tokens_.back()));
-  }
-  return decoder_->step(newest_token_);
+Tensor TokenStream::make_window(int64_t first, int64_t last) const {
+  const Tensor columns = Tensor::from_vector<int64_t>(
+      {window_tokens_.begin() + first * batch_, window_tokens_.begin() + last * batch_},
+      {last - first, batch_});
+  return contiguous(transpose(columns, 0, 1)).to(newest_tokens_.device());
 }
 
 void TokenStream::append(int64_t token) {
   check(token >= 0 && token < model_.options().vocabulary_size, "TokenStream", "token ", token,
         " is not below the vocabulary, ", model_.options().vocabulary_size);
   check_capacity();
-  if (decoder_ && size_ > 0) read_newest_token();
-  newest_token_.fill(static_cast<double>(token));
-  append_to_window(token);
+  newest_tokens_.fill(static_cast<double>(token));
+  append_to_window(std::vector<int64_t>(static_cast<size_t>(batch_), token));
 }
 
-Tensor TokenStream::compute_distribution() {
-  if (decoder_) return read_newest_token();
-  const auto length = static_cast<int64_t>(window_tokens_.size());
-  const Tensor tokens = Tensor::from_vector<int64_t>(window_tokens_, {1, length}).to(newest_token_.device());
-  const Tensor outputs = model_.forward(tokens, {.is_prefix = true});
-  return contiguous(slice(outputs, 1, length - 1, length)).view({1, outputs.size(2)});
+void TokenStream::read() {
+  if (!decoder_) return;
+  const NoGradScope no_grad;
+  if (std::exchange(must_restart_, false)) decoder_->reset();
+  const int64_t end = count_window_tokens() - 1;
+  while (unread_count_ > 1) {
+    const int64_t count = std::min(unread_count_ - 1, std::max<int64_t>(1, kReadTokens / batch_)),
+                  first = end + 1 - unread_count_;
+    decoder_->read(make_window(first, first + count));
+    unread_count_ -= count;
+  }
 }
 
-int64_t TokenStream::draw() {
+Tensor TokenStream::compute_distributions() {
+  if (decoder_) {
+    read();
+    unread_count_ = 0;
+    if (window_ == capacity_) window_tokens_.clear();
+    return decoder_->step(newest_tokens_);
+  }
+  const int64_t length = count_window_tokens();
+  const Tensor encoded = model_.encode(make_window(0, length), {.is_prefix = true});
+  return model_.predictor.forward(reshape(slice(encoded, 1, length - 1, length), {batch_, encoded.size(2)}));
+}
+
+std::vector<int64_t> TokenStream::draw() {
   check(size_ > 0, "TokenStream", "the stream has no token");
   check_capacity();
   const NoGradScope no_grad;
-  sampler_.draw(compute_distribution(), size_ - 1, newest_token_);
+  sampler_.draw(compute_distributions(), size_ - 1, newest_tokens_);
   sampler_.check_logits();
-  const auto token = static_cast<int64_t>(newest_token_.item());
-  append_to_window(token);
-  return token;
+  const auto drawn = newest_tokens_.to_vector();
+  const std::vector<int64_t> tokens(drawn.begin(), drawn.end());
+  append_to_window(tokens);
+  return tokens;
 }
 
 Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length,

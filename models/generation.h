@@ -64,44 +64,50 @@ class Sampler {
 // by positions or a segment memory, and otherwise 0.
 int64_t get_default_window(const AutoregressiveModel& model);
 
-// A sequence that grows by one token at a time. The model predicts each token from a window of at most
-// `window` earlier tokens. When the window is full, its older half is removed, and the model reads the newer
-// half again from position 0. For a given window, the memory and the average time per token do not depend on
-// the length of the sequence. Both generation modes use the same windows.
+// Sequences that grow by one token at a time. The model predicts each token from a window of at most `window`
+// earlier tokens. When the window is full, its older half is removed, and the model reads the newer half
+// again from position 0. For a given window, the memory and the average time per token do not depend on the
+// length of the sequences. Both generation modes use the same windows. In recurrent mode, tokens that were
+// appended are read in the parallel form.
 class TokenStream {
  public:
-  // The sequence can have at most `capacity` + 1 tokens. If `window` is 0, the window is the whole sequence.
+  // The sequences can have at most `capacity` + 1 tokens. If `window` is 0, the window is the whole sequence.
   // The model must outlive the stream. Throws ShapeError if the window exceeds position_limit() of the
   // model in recurrent mode, or max_length in recompute mode.
-  TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity,
-              int64_t window = 0);
+  TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t batch,
+              int64_t capacity, int64_t window = 0);
 
-  // Appends a token. Throws ShapeError if the token is not in the vocabulary, or if the stream already
-  // contains `capacity` + 1 tokens.
+  // Appends the token to every sequence. Throws ShapeError if the token is not in the vocabulary, or if the
+  // sequences already have `capacity` + 1 tokens.
   void append(int64_t token);
-  // Draws the next token, appends it and returns it. Throws ShapeError if the stream is empty or already
-  // contains `capacity` + 1 tokens. Throws DivergenceError if the logits are not finite.
-  int64_t draw();
+  // Draws the next token of each sequence, appends and returns it. Throws ShapeError if the sequences are
+  // empty or already have `capacity` + 1 tokens. Throws DivergenceError if the logits are not finite.
+  std::vector<int64_t> draw();
+  // Reads the appended tokens, except the last one, now and not in the next call of draw().
+  void read();
   int64_t size() const { return size_; }
   int64_t state_bytes() const { return decoder_ ? decoder_->state_bytes() : 0; }
 
  private:
   void check_capacity() const;
-  // Increments size() and appends the token to the window. If the window then has more than `window_` tokens,
-  // removes the older half.
-  void append_to_window(int64_t token);
-  // Passes the newest token to the decoder. Returns the parameters of the distribution of the next token.
-  const Tensor& read_newest_token();
-  // Returns the parameters of the distribution of the next token, (1, outputs).
-  Tensor compute_distribution();
+  // Increments size() and appends one token of each sequence to the window. If the window then has more than
+  // `window_` tokens, removes the older half.
+  void append_to_window(const std::vector<int64_t>& tokens);
+  int64_t count_window_tokens() const { return static_cast<int64_t>(window_tokens_.size()) / batch_; }
+  // Returns tokens [first, last) of the window, (batch, last - first).
+  Tensor make_window(int64_t first, int64_t last) const;
+  // Returns the parameters of the distributions of the next tokens, (batch, outputs).
+  Tensor compute_distributions();
 
   const AutoregressiveModel& model_;
   Sampler sampler_;
-  int64_t capacity_, window_, size_ = 0;
-  Tensor newest_token_;               // (1,), the last token, which the decoder has not read
+  int64_t batch_, capacity_, window_, size_ = 0;
+  Tensor newest_tokens_;              // (batch,), the last tokens, which the decoder has not read
   std::unique_ptr<Decoder> decoder_;  // used in recurrent mode
-  // The tokens of the window. Empty in recurrent mode if the window is the whole sequence.
+  // The tokens of the window, the first token of every sequence first. In recurrent mode, if the window is
+  // the whole sequence, only the tokens that the decoder has not read.
   std::vector<int64_t> window_tokens_;
+  int64_t unread_count_ = 0;   // number of tokens of a sequence that the decoder has not read
   bool must_restart_ = false;  // whether the decoder must read the window again
 };
 

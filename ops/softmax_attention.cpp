@@ -2,6 +2,7 @@
 // are in ops/cpu/softmax_attention.cpp and ops/cuda/softmax_attention.cu.
 #include "ops/softmax_attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/dispatch.h"
@@ -192,6 +193,19 @@ double count_attended_pairs(const SoftmaxAttentionOptions& options, int64_t head
         pairs += static_cast<double>(run.end - run.begin);
   }
   return pairs * static_cast<double>(heads) / static_cast<double>(distinct_heads);
+}
+
+void append_tokens(const Tensor& k, const Tensor& v, KeyValueCache& cache) {
+  const int64_t capacity = cache.keys.size(1), count = k.size(1), end = cache.length + count;
+  check(end <= capacity || capacity >= cache.pattern.max_causal_key_count(), "append_tokens",
+        "the cache is full: capacity ", capacity, ", length ", cache.length, ", tokens ", count);
+  for (int64_t t = std::max<int64_t>(0, count - capacity), copied = 0; t < count; t += copied) {
+    const int64_t slot = (cache.length + t) % capacity;
+    copied = std::min(count - t, capacity - slot);
+    slice(cache.keys, 1, slot, slot + copied).copy_from(slice(k, 1, t, t + copied));
+    slice(cache.values, 1, slot, slot + copied).copy_from(slice(v, 1, t, t + copied));
+  }
+  cache.length = end;
 }
 
 void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, KeyValueCache& cache,

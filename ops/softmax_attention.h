@@ -44,6 +44,10 @@ struct KeyValueCache {
   Tensor key_blocks = {};  // see SoftmaxAttentionOptions
 };
 
+// Appends tokens, k (batch, length, key_heads, dim) and v (batch, length, key_heads, value_dim), to the
+// cache. The call is not recorded. Throws ShapeError for mismatched shapes and for a full cache.
+void append_tokens(const Tensor& k, const Tensor& v, KeyValueCache& cache);
+
 // Processes one token of the causal form: appends k and v to the cache, then writes the attention of q to
 // `out`. q is (batch, heads, dim), k is (batch, key_heads, dim), v is (batch, key_heads, value_dim), and out
 // is (batch, heads, value_dim). The last dimensions are contiguous. A scale of 0 means 1 / sqrt(dim). The

@@ -98,6 +98,26 @@ void Attention::step(const Tensor&, const Tensor&, const Tensor&, AttentionState
   throw std::invalid_argument(kNoRecurrentForm);
 }
 
+Tensor Attention::read_tokens(const Tensor& x, const Tensor& q, const Tensor& k, const Tensor& v,
+                              const LayerState& state, const ForwardContext&, const std::string&) const {
+  const DType dtype = get_compute_dtype(v.dtype());
+  const Tensor result = Tensor::empty({v.size(0), q.size(1), q.size(2), v.size(3)}, dtype, v.device());
+  for (int64_t t = 0; t < q.size(1); ++t) {
+    // step() can change its arguments.
+    const auto token = [t, dtype](const Tensor& all) {
+      const Tensor one = slice(all, 1, t, t + 1);
+      Shape shape{one.size(0)};
+      for (int i = 2; i < one.rank(); ++i) shape.append(one.size(i));
+      return cast(one, dtype).clone().view(shape);
+    };
+    observe_input(token(x), state.attention);
+    const Tensor out = Tensor::empty({v.size(0), q.size(2), v.size(3)}, dtype, v.device());
+    step(token(q), token(k), token(v), state.attention, out);
+    slice(result, 1, t, t + 1).copy_from(out.view({v.size(0), 1, q.size(2), v.size(3)}));
+  }
+  return cast(result, v.dtype());
+}
+
 Tensor Attention::prepend_memory(const Tensor& x, const ForwardContext& context,
                                  const std::string& name) const {
   if (!context.memory) return x;

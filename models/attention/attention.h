@@ -118,6 +118,13 @@ class Attention : public Module {
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;
 
+  // Appends several tokens to the state, whose attention is an object of make_state(), and returns what
+  // step() returns for each of them. The arguments are those of forward_with_input(), and the tape records
+  // nothing. The default implementation calls observe_input() and step() for each token.
+  virtual Tensor read_tokens(const Tensor& x, const Tensor& q, const Tensor& k, const Tensor& v,
+                             const LayerState& state, const ForwardContext& context,
+                             const std::string& name) const;
+
   // Returns the keys k (sources, length, heads, dim) and the values v of another sequence, of which
   // `key_lengths` (sources,) are valid, for queries that read them again and again. The default
   // implementation keeps them and calls forward() without a causal mask, so it needs unequal_lengths. The

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -49,6 +50,15 @@ struct AttentionStateOptions {
   int64_t key_heads = heads;    // of stored keys and values, a divisor of `heads`
   DType operand_dtype = dtype;  // of stored keys and values: `dtype`, or bfloat16 if the tokens are float32
 };
+
+// The state of a layer of self-attention after the first `position` tokens. `conv_history` (batch, kernel -
+// 1, channels) is undefined without a convolution of the projections.
+struct LayerState {
+  AttentionState& attention;
+  Tensor conv_history;
+  int64_t position;
+};
+using LayerStates = std::map<std::string, LayerState>;  // by the full names of the layers
 
 // The keys and values of sources, such as encoded sentences, that later queries read.
 class SourceState {

@@ -211,18 +211,25 @@ struct MultiHeadAttention::TapeExecutor {
   Shape shape;       // shape of the layer input x, (batch, length, width)
   DType head_dtype;  // dtype of queries, keys and values
   DType result_dtype;
-  Tensor* attended;  // receives the input of the output projection, or null
+  Tensor* attended;         // receives the input of the output projection, or null
+  const LayerState* state;  // ForwardContext::states of this layer, or null
 
   ProjectedHeads project(const Tensor& x) const {
-    return a.project(x, source, mask, context, name, head_dtype);
+    return a.project(x, source, mask, context, name, head_dtype, state);
   }
   Tensor normalize_queries(const Tensor& x) const { return a.query_norm ? a.query_norm->forward(x) : x; }
   Tensor normalize_keys(const Tensor& x) const { return a.key_norm ? a.key_norm->forward(x) : x; }
-  Tensor rotate(const Tensor& x) const { return a.rotates_ ? rotary_embedding(x, a.rotary_options_) : x; }
+  Tensor rotate(const Tensor& x) const {
+    RotaryOptions options = a.rotary_options_;
+    if (state) options.first_position = state->position;
+    return a.rotates_ ? rotary_embedding(x, options) : x;
+  }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
     const int64_t copies = a.repeats_key_heads_ ? a.heads_ / a.key_heads_ : 1;
-    const Tensor attention_result = a.attention_->forward_with_input(
-        source, q, repeat_interleave(k, 2, copies), repeat_interleave(v, 2, copies), mask, context, name);
+    const Tensor keys = repeat_interleave(k, 2, copies), values = repeat_interleave(v, 2, copies);
+    const Tensor attention_result =
+        state ? a.attention_->read_tokens(source, q, keys, values, *state, context, name)
+              : a.attention_->forward_with_input(source, q, keys, values, mask, context, name);
     check_attention_result(attention_result, {shape[0], shape[1], a.heads_, v.size(3)}, v.dtype(),
                            name.c_str());
     return reshape(attention_result, {shape[0], shape[1], a.heads_ * v.size(3)});
@@ -268,10 +275,12 @@ ProjectedHeads MultiHeadAttention::project_source(const Tensor& source) const {
 
 ProjectedHeads MultiHeadAttention::project(const Tensor& x, const Tensor& source, const AttentionMask& mask,
                                            const ForwardContext& context, const std::string& name,
-                                           DType dtype) const {
+                                           DType dtype, const LayerState* state) const {
   const auto run = [&](size_t first, size_t last, const Tensor& input) {
     Tensor y = project_jointly(input, first, last, dtype, &context);
-    if (conv_)
+    if (conv_ && state)
+      y = conv_->read_tokens(y, state->conv_history);
+    else if (conv_)
       y = conv_->forward(y, mask.causal, mask.key_lengths, context.memory, get_conv_memory_name(name));
     return split_heads(y, first, last);
   };
@@ -292,9 +301,10 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& x_operand, con
                                        : x;
   const Tensor read = rows.id() == x.id() ? operand : convert_to_operand_dtype(rows);
   const bool is_recorded = context.attention_records != nullptr && !source.defined();
+  const LayerState* const state = context.states && !source.defined() ? &context.states->at(name) : nullptr;
   AttentionRecord record{x, operand, {}, {}};
   record.result = run_attention(TapeExecutor{*this, mask, context, name, read, x.shape(), head_dtype,
-                                             result_dtype, is_recorded ? &record.heads : nullptr},
+                                             result_dtype, is_recorded ? &record.heads : nullptr, state},
                                 operand);
   if (is_recorded) context.attention_records->push_back(record);
   return record.result;

@@ -204,7 +204,8 @@ class MultiHeadAttention final : public Module {
   // Projects x to queries, and `source` to keys and values. x and `source` are (batch, rows, width). Each
   // projection is (batch, rows, heads, head_dim) with dtype `dtype`.
   ProjectedHeads project(const Tensor& x, const Tensor& source, const AttentionMask& mask,
-                         const ForwardContext& context, const std::string& name, DType dtype) const;
+                         const ForwardContext& context, const std::string& name, DType dtype,
+                         const LayerState* state) const;
   // Returns projections [first, last) of x as one tensor, (batch, rows, width of the projections).
   Tensor project_jointly(const Tensor& x, size_t first, size_t last, DType dtype,
                          const ForwardContext* context = nullptr) const;

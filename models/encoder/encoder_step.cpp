@@ -305,6 +305,17 @@ Tensor RecurrentEncoder::join_halves(const HiddenStates& states) const {
   return concatenated_halves_;
 }
 
+Tensor RecurrentEncoder::read(const Tensor& x) {
+  const NoGradScope no_grad;
+  LayerStates states;
+  for (const Layer& layer : layers_)
+    states.emplace(layer.weights.name(), LayerState{*layer.state, layer.conv_history, position_});
+  const Tensor result =
+      encoder_.forward(x, {.causal = true, .key_lengths = {}}, {.is_prefix = true, .states = &states});
+  position_ += x.size(1);
+  return result;
+}
+
 const Tensor& RecurrentEncoder::step() {
   throw_if_interrupted();
   const NoGradScope no_grad;

@@ -30,6 +30,10 @@ class RecurrentEncoder {
   // Processes one token of every sequence. Returns the result, (batch, output_width), after the final norm.
   // The result is valid until the next step.
   const Tensor& step();
+  // Processes x (batch, length, width), the next tokens of every sequence, in the parallel form of the
+  // layers. Returns the results, (batch, length, output_width), and allocates memory. Layers must not have
+  // cross-attention.
+  Tensor read(const Tensor& x);
   // Starts new sequences.
   void reset();
   int64_t state_bytes() const;

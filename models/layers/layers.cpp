@@ -112,6 +112,15 @@ Tensor ShortConv::forward(const Tensor& x, bool causal, const Tensor& lengths, S
   return short_conv(x, weight, options);
 }
 
+Tensor ShortConv::read_tokens(const Tensor& x, const Tensor& history) const {
+  const int64_t kept = history.size(1);
+  if (kept == 0) return short_conv(x, weight, {.activation = options_.activation});
+  const Tensor before = history.to(x.dtype());
+  const Tensor all = concat({before, x}, 1);
+  history.copy_from(slice(all, 1, x.size(1), x.size(1) + kept));
+  return short_conv(x, weight, {.activation = options_.activation, .history = before});
+}
+
 Conv1dRelu::Conv1dRelu(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options)
     : options_(options) {
   const double bound = 1 / std::sqrt(static_cast<double>(kernel * in));

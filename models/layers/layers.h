@@ -73,6 +73,10 @@ class ShortConv final : public Module {
   Tensor forward(const Tensor& x, bool causal, const Tensor& lengths, SegmentMemory* memory = nullptr,
                  const std::string& name = {}) const;
 
+  // Returns the causal result for x after the tokens in `history` (batch, kernel - 1, channels), which then
+  // receives the newest tokens.
+  Tensor read_tokens(const Tensor& x, const Tensor& history) const;
+
   GateActivation activation() const { return options_.activation; }
 
   Tensor weight;

@@ -32,6 +32,7 @@ class StoredDecisions {
 };
 
 struct AttentionRecord;  // models/encoder/encoder_layer.h
+struct LayerState;       // models/attention/state.h
 class LossTerms;         // models/layers/loss_terms.h
 class SegmentMemory;     // models/layers/segment_memory.h
 
@@ -54,6 +55,9 @@ struct ForwardContext {
   LossTerms* loss_terms = nullptr;  // collects terms that layers add to the loss, or null
   // Receives one record for each layer of self-attention, in their order, or null.
   std::vector<AttentionRecord>* attention_records = nullptr;
+  // The states after the tokens before the inputs, or null. The pass then continues the sequences and updates
+  // the states. It must not be recorded.
+  const std::map<std::string, LayerState>* states = nullptr;
   // Decisions that replays of the forward pass must repeat, or null if the pass is not replayed.
   StoredDecisions* decisions = nullptr;
 

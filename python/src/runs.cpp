@@ -148,12 +148,12 @@ class Run {
     const ComputeScope compute;
     GenerationOptions options = drawing.read(model);
     options.undrawn_tokens = list_tokens_without_text(tokenizer());
-    TokenStream stream(model, options, static_cast<int64_t>(prompt.size()) + length - 1,
+    TokenStream stream(model, options, 1, static_cast<int64_t>(prompt.size()) + length - 1,
                        window > 0 ? window : get_default_window(model));
     for (const int64_t token : prompt) stream.append(token);
     std::vector<int64_t> drawn;
     while (static_cast<int64_t>(drawn.size()) < length) {
-      const int64_t token = stream.draw();
+      const int64_t token = stream.draw().front();
       if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;
       drawn.push_back(token);
     }

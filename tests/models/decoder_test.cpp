@@ -6,6 +6,7 @@
 #include "core/cuda/transfers.h"
 #include "core/device_control.h"
 #include "models/generation.h"
+#include "ops/view.h"
 #include "tests/models/small_model.h"
 #include "tests/support/devices.h"
 #include "tests/support/random.h"
@@ -30,6 +31,38 @@ double parallel_against_recurrent(AutoregressiveModel& model, int64_t batch) {
       worst = std::max(worst, max_difference(outputs, expected));
     }
     decoder.reset();
+  }
+  return worst;
+}
+
+// Returns the largest difference between two decoders, of which one reads some of the tokens in the parallel
+// form.
+double read_against_steps(AutoregressiveModel& model, int64_t batch) {
+  const Tensor tokens = random_tokens(batch, 11, model.options().vocabulary_size);
+  const NoGradScope no_grad;
+  Decoder steps(model, batch), reads(model, batch);
+  double worst = 0;
+  for (const auto& [first, second] : {std::pair(6, 8), {1, 11}, {11, 11}, {2, 9}}) {
+    steps.reset();
+    reads.reset();
+    std::vector<Tensor> expected;
+    for (int64_t t = 0; t < 11; ++t)
+      expected.push_back(steps.step(tokens.view({batch}, {11}, t).clone()).clone());
+    const auto compare = [&](const Tensor& outputs, int64_t t) {
+      worst = std::max(worst, max_difference(outputs, expected[static_cast<size_t>(t)]));
+    };
+    const auto read = [&](int64_t begin, int64_t end) {
+      const Tensor encoded = reads.read(slice(tokens, 1, begin, end));
+      CHECK(encoded.shape() == Shape{batch, end - begin, model.predictor.weight.size(1)});
+      for (int64_t t = begin; t < end; ++t)
+        compare(model.predictor.forward(
+                    reshape(slice(encoded, 1, t - begin, t - begin + 1), {batch, encoded.size(2)})),
+                t);
+      CHECK(reads.position() == end);
+    };
+    read(0, first);
+    if (second > first) read(first, second);
+    for (int64_t t = second; t < 11; ++t) compare(reads.step(tokens.view({batch}, {11}, t).clone()), t);
   }
   return worst;
 }
@@ -61,6 +94,46 @@ TEST_CASE("recurrent decoding of the whole model equals its parallel form") {
         model.convert(DType::float64);
         for (const int64_t batch : {1, 3, 9}) CHECK(parallel_against_recurrent(model, batch) < 1e-12);
       }
+}
+
+TEST_CASE("tokens that are read in the parallel form leave the states of steps") {
+  std::vector<AutoregressiveModelOptions> models = recurrent_models();
+  for (const std::string kind : {"softmax", "linear", "gated-delta", "local", "window-linear"})
+    for (const int64_t conv : {1, 3}) {
+      AutoregressiveModelOptions options = small_options(kind);
+      options.encoder.attention[0].options.set("conv", conv);
+      if (kind != "gated-delta")
+        options.encoder.attention[0].options.set("conv_activation", std::string("silu"));
+      options.encoder.rotary = true;
+      options.position_kind = PositionKind::none;
+      options.encoder.kv_heads = 1;
+      options.encoder.qk_norm = options.encoder.pre_norm = kind != "gated-delta";
+      models.push_back(options);
+    }
+  AutoregressiveModelOptions learned = small_options("softmax");
+  learned.position_kind = PositionKind::learned;
+  learned.encoder.pre_norm = learned.encoder.parallel_residual = true;
+  models.push_back(learned);
+  for (const AutoregressiveModelOptions& options : models) {
+    CAPTURE(options.encoder.attention[0].kind);
+    AutoregressiveModel model(options);
+    model.initialize(4);
+    for (const int64_t batch : {1, 3}) CHECK(read_against_steps(model, batch) < 1e-4);
+    set_precision(kCpu, Precision::bfloat16);
+    CHECK(read_against_steps(model, 2) < 0.2);
+    set_precision(kCpu, Precision::float32);
+    model.convert(DType::float64);
+    CHECK(read_against_steps(model, 2) < 1e-12);
+  }
+}
+
+TEST_CASE("a decoder does not read tokens beyond its capacity") {
+  AutoregressiveModel model(small_options("linear"));
+  Decoder decoder(model, 2, 4);
+  CHECK_THROWS_AS(decoder.read(Tensor::zeros({2, 5}, DType::uint8)), ShapeError);
+  CHECK_THROWS_AS(decoder.read(Tensor::zeros({3, 2}, DType::uint8)), ShapeError);
+  decoder.read(Tensor::zeros({2, 3}, DType::uint8));
+  CHECK_THROWS_AS(decoder.read(Tensor::zeros({2, 2}, DType::uint8)), ShapeError);
 }
 
 TEST_CASE("recurrent decoding in bfloat16 equals the parallel form up to the rounding of activations") {
@@ -157,11 +230,11 @@ TEST_CASE("a token stream holds capacity + 1 tokens in both modes, and its token
   for (const GenerationMode mode : {GenerationMode::recurrent, GenerationMode::recompute}) {
     const GenerationOptions options{.mode = mode, .seed = 9};
     const Tensor expected = generate(model, prefix, 6, options);
-    TokenStream stream(model, options, 5);
+    TokenStream stream(model, options, 1, 5);
     CHECK_THROWS_WITH_AS(stream.draw(), "TokenStream: the stream has no token", ShapeError);
     CHECK_THROWS_AS(stream.append(7), ShapeError);
     stream.append(prefix.data<uint8_t>()[0]);
-    for (int64_t t = 1; t < 6; ++t) CHECK(stream.draw() == expected.data<uint8_t>()[t]);
+    for (int64_t t = 1; t < 6; ++t) CHECK(stream.draw().front() == expected.data<uint8_t>()[t]);
     CHECK(stream.size() == 6);
     CHECK_THROWS_WITH_AS(stream.draw(), "TokenStream: more than 6 tokens", ShapeError);
     CHECK_THROWS_WITH_AS(stream.append(0), "TokenStream: more than 6 tokens", ShapeError);
@@ -180,11 +253,11 @@ TEST_CASE("tokens that must not be drawn are never drawn, with any options of sa
        {ClassSamplingOptions{}, ClassSamplingOptions{.greedy = true}, ClassSamplingOptions{.temperature = 5},
         ClassSamplingOptions{.top_k = 4}, ClassSamplingOptions{.top_p = 0.9}})
     for (const GenerationMode mode : {GenerationMode::recurrent, GenerationMode::recompute}) {
-      TokenStream stream(model, {.mode = mode, .seed = 5, .sampling = sampling, .undrawn_tokens = undrawn},
+      TokenStream stream(model, {.mode = mode, .seed = 5, .sampling = sampling, .undrawn_tokens = undrawn}, 1,
                          10);
       stream.append(1);
       for (int i = 0; i < 8; ++i) {
-        const int64_t token = stream.draw();
+        const int64_t token = stream.draw().front();
         CHECK((token == 3 || token == 7));
       }
     }
@@ -197,10 +270,10 @@ TEST_CASE("a token stream with a window continues with the newer half of a full 
     model.initialize(3);
     model.convert(DType::float64);  // float32 rounding errors could change a sampled token
     const auto drawn = [&](GenerationMode mode, int64_t window) {
-      TokenStream stream(model, {.mode = mode, .seed = 9}, 40, window);
+      TokenStream stream(model, {.mode = mode, .seed = 9}, 1, 40, window);
       for (int64_t i = 0; i < 9; ++i) stream.append(prompt.data<uint8_t>()[i]);
       std::vector<int64_t> tokens;
-      while (stream.size() <= 40) tokens.push_back(stream.draw());
+      while (stream.size() <= 40) tokens.push_back(stream.draw().front());
       CHECK_THROWS_WITH_AS(stream.draw(), "TokenStream: more than 41 tokens", ShapeError);
       return tokens;
     };
@@ -210,8 +283,32 @@ TEST_CASE("a token stream with a window continues with the newer half of a full 
       CHECK(recurrent == drawn(GenerationMode::recompute, window));
     }
     CHECK(drawn(GenerationMode::recurrent, 5) != drawn(GenerationMode::recurrent, 11));
-    CHECK_THROWS_AS(TokenStream(model, {.mode = GenerationMode::recompute}, 40, 12), ShapeError);
-    CHECK_THROWS_AS(TokenStream(model, {}, 40, 12), ShapeError);
+    CHECK_THROWS_AS(TokenStream(model, {.mode = GenerationMode::recompute}, 1, 40, 12), ShapeError);
+    CHECK_THROWS_AS(TokenStream(model, {}, 1, 40, 12), ShapeError);
+  }
+}
+
+TEST_CASE("a token stream of several sequences draws the tokens of streams of one sequence") {
+  for (const std::string attention : {"linear", "softmax"}) {
+    AutoregressiveModel model(small_options(attention, OutputHead::categorical));
+    model.initialize(3);
+    model.convert(DType::float64);  // float32 rounding errors could change a sampled token
+    for (const GenerationMode mode : {GenerationMode::recurrent, GenerationMode::recompute})
+      for (const int64_t window : {0, 5}) {
+        GenerationOptions options{.mode = mode, .seed = 9, .first_sequence_index = 4};
+        const auto draw = [&](int64_t batch) {
+          TokenStream stream(model, options, batch, 11, window);
+          for (const int64_t token : {1, 2, 3}) stream.append(token);
+          std::vector<std::vector<int64_t>> drawn;
+          while (stream.size() <= 11) drawn.push_back(stream.draw());
+          return drawn;
+        };
+        const auto together = draw(3);
+        for (size_t row = 0; row < 3; ++row, ++options.first_sequence_index) {
+          const auto alone = draw(1);
+          for (size_t t = 0; t < alone.size(); ++t) CHECK(alone[t].front() == together[t][row]);
+        }
+      }
   }
 }
 
@@ -224,13 +321,13 @@ TEST_CASE("the windows of a token stream give the distributions of their tokens 
   const GenerationOptions greedy{.sampling = {.greedy = true}};
   const Tensor prompt = random_tokens(1, 8, 7);
   const auto next = [&](int64_t first, int64_t newest) {
-    TokenStream stream(model, greedy, 11);
+    TokenStream stream(model, greedy, 1, 11);
     for (int64_t i = first; i <= newest; ++i) stream.append(prompt.data<uint8_t>()[i]);
     return stream.draw();
   };
   for (const auto& [newest, first] :
        std::vector<std::pair<int64_t, int64_t>>{{3, 0}, {4, 3}, {5, 3}, {6, 3}, {7, 6}}) {
-    TokenStream stream(model, greedy, 30, 4);
+    TokenStream stream(model, greedy, 1, 30, 4);
     for (int64_t i = 0; i <= newest; ++i) stream.append(prompt.data<uint8_t>()[i]);
     CHECK(stream.draw() == next(first, newest));
   }

@@ -141,6 +141,14 @@ class LearnedLinearKind final : public Attention {
     const auto& state = static_cast<LearnedLinearState&>(attention_state);
     linear_attention_step(state.query_map.compute(q), state.key_map.compute(k), v, state.sums, out, options_);
   }
+  Tensor read_tokens(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v,
+                     const LayerState& state, const ForwardContext&, const std::string&) const override {
+    const DType dtype = get_compute_dtype(v.dtype());
+    return cast(read_linear_attention_tokens(
+                    query_map_.forward(cast(q, dtype)), key_map_.forward(cast(k, dtype)), cast(v, dtype),
+                    static_cast<LinearState&>(state.attention).sums, state.position, options_),
+                v.dtype());
+  }
 
  private:
   LearnedFeatures query_map_, key_map_;

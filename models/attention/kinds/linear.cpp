@@ -73,6 +73,11 @@ class LinearKind final : public Attention {
             const Tensor& out) const override {
     linear_attention_step(q, k, v, static_cast<LinearState&>(state).sums, out, options_);
   }
+  Tensor read_tokens(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v,
+                     const LayerState& state, const ForwardContext&, const std::string&) const override {
+    return read_linear_attention_tokens(q, k, v, static_cast<LinearState&>(state.attention).sums,
+                                        state.position, options_);
+  }
   std::unique_ptr<SourceState> read_source(const Tensor& k, const Tensor& v,
                                            const Tensor& key_lengths) const override {
     const DType dtype = v.dtype() == DType::bfloat16 ? DType::float32 : v.dtype();

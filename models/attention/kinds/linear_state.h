@@ -25,4 +25,10 @@ class LinearState : public AttentionState {
   LinearAttentionState sums;
 };
 
+// Reads several tokens: adds them to the state, of which `position` is the number of its tokens, and returns
+// the causal attention of q (batch, length, heads, dim) to the tokens of the state and of k and v.
+Tensor read_linear_attention_tokens(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const LinearAttentionState& state, int64_t position,
+                                    LinearAttentionOptions options);
+
 }  // namespace tapeformer

@@ -5,6 +5,7 @@
 #include "models/attention/score_masks.h"
 #include "models/attention/sparse_pattern.h"
 #include "models/layers/option_error.h"
+#include "ops/view.h"
 
 namespace tapeformer {
 namespace {
@@ -55,6 +56,21 @@ class SoftmaxKind : public Attention {
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
             const Tensor& out) const override {
     softmax_attention_step(q, k, v, static_cast<SoftmaxState&>(state).cache, out);
+  }
+  Tensor read_tokens(const Tensor& x, const Tensor& q, const Tensor& k, const Tensor& v,
+                     const LayerState& state, const ForwardContext& context,
+                     const std::string& name) const override {
+    KeyValueCache& cache = static_cast<SoftmaxState&>(state.attention).cache;
+    const int64_t earlier = cache.length;
+    // A pattern is defined for queries and keys of one length.
+    if (earlier > 0 && cache.pattern.is_limited())
+      return Attention::read_tokens(x, q, k, v, state, context, name);
+    append_tokens(k, v, cache);
+    if (earlier == 0) return forward(q, k, v, {.causal = true, .key_lengths = {}}, context, name);
+    const DType dtype = cache.keys.dtype();
+    return cast(softmax_attention(cast(q, dtype), slice(cache.keys, 1, 0, cache.length),
+                                  slice(cache.values, 1, 0, cache.length), {.causal = true}),
+                v.dtype());
   }
 
  private:

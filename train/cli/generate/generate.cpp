@@ -173,7 +173,7 @@ std::vector<OptionSpec> generate_options() {
                                       .max = 1 << 24},
                                      {.name = "batch",
                                       .default_value = int64_t{64},
-                                      .help = "images per batch of a process",
+                                      .help = "images or texts per batch of a process",
                                       .min = 1,
                                       .max = 1 << 20},
                                      make_generation_mode_option()};
@@ -214,7 +214,7 @@ int run_generate(const Arguments& arguments) {
   check_generation_options(task, *line);
   const Plan plan = make_plan(*line, run);
   if (task.subject() == ModelSubject::text)
-    generate_text(run, plan.options, *line);
+    generate_text(run, plan.options, line->options.get<int64_t>("batch"), *line);
   else if (task.subject() == ModelSubject::images)
     sample_images(run, plan, *line);
   else

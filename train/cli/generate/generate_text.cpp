@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <numeric>
 
@@ -169,67 +170,77 @@ struct Speed {
   std::vector<Report> at_positions;  // speed over the 1,000 tokens before each position 2,000 * 10^n
 };
 
-// Returns a token stream with room for `capacity` tokens. If the states of the layers do not fit into memory,
-// throws std::runtime_error with advice.
+// Returns a stream of `batch` texts with room for `capacity` tokens. If the states of the layers do not fit
+// into memory, throws std::runtime_error with advice.
 std::unique_ptr<TokenStream> make_stream(const AutoregressiveTask& task, const GenerationOptions& options,
-                                         int64_t capacity, int64_t window) {
+                                         int64_t batch, int64_t capacity, int64_t window) {
   GenerationOptions own = options;
   own.undrawn_tokens = list_tokens_without_text(*task.tokenizer());
   try {
-    return std::make_unique<TokenStream>(task.model(), own, capacity, window);
+    return std::make_unique<TokenStream>(task.model(), own, batch, capacity, window);
   } catch (const OutOfMemoryError& error) {
-    throw std::runtime_error(concat_text(
-        error.what(), ", for the states of ", window > 0 ? std::min(window, capacity) : capacity,
-        " tokens; lower --length or --window, or use an attention kind whose state does not grow with the ",
-        "length, such as linear"));
+    throw std::runtime_error(concat_text(error.what(), ", for the states of ",
+                                         window > 0 ? std::min(window, capacity) : capacity,
+                                         " tokens; lower --length, --window or --batch, or use an attention "
+                                         "kind whose state does not grow with the ",
+                                         "length, such as linear"));
   }
 }
 
-// Draws tokens until the text has `length` tokens, or until a stop token, which is not a part of the text.
-std::string draw_text(const AutoregressiveTask& task, const GenerationOptions& options,
-                      const std::vector<int32_t>& prompt, TextLength length, TextOutput& output,
-                      Speed& speed) {
+// Draws tokens until each of `batch` texts has `length` tokens, or until a stop token, which is not a part of
+// the text. Writes a single text to `output` while it is drawn.
+std::vector<std::string> draw_texts(const AutoregressiveTask& task, const GenerationOptions& options,
+                                    int64_t batch, const std::vector<int32_t>& prompt, TextLength length,
+                                    TextOutput& output, Speed& speed) {
   const auto given = static_cast<int64_t>(prompt.size());
   const std::span<const int32_t> stops = task.tokenizer()->stop_tokens();
   const Stopwatch prompt_watch(kCpu);
-  const auto own_stream = make_stream(task, options, given + length.drawn - 1, length.window);
-  TokenStream& stream = *own_stream;
-  for (const int32_t token : prompt) stream.append(token);
+  const auto stream = make_stream(task, options, batch, given + length.drawn - 1, length.window);
+  for (const int32_t token : prompt) stream->append(token);
+  stream->read();
   speed.prompt_seconds += prompt_watch.measure_elapsed_seconds();
-  std::string text;
+  std::vector<std::string> texts(static_cast<size_t>(batch));
+  std::vector<bool> has_ended(texts.size());
   const Stopwatch watch(kCpu);
   double block_start = 0;
   int64_t next_power = 2 * kSpeedTokens;
-  for (int64_t i = 0; i < length.drawn; ++i) {
-    const int64_t drawn = stream.draw();
-    ++speed.drawn_count;
-    if (std::find(stops.begin(), stops.end(), drawn) != stops.end()) break;
-    const std::string_view token = get_shown_text(*task.tokenizer(), drawn);
-    speed.unknown_count += drawn == task.tokenizer()->unknown_token();
-    output.write(token);
-    if (output.is_silent()) text += token;
-    if (stream.size() == next_power - kSpeedTokens) block_start = watch.measure_elapsed_seconds();
-    if (stream.size() != next_power) continue;
+  for (int64_t i = 0; i < length.drawn && !std::all_of(has_ended.begin(), has_ended.end(), std::identity{});
+       ++i) {
+    const std::vector<int64_t> drawn = stream->draw();
+    for (size_t row = 0; row < texts.size(); ++row) {
+      if (has_ended[row]) continue;
+      ++speed.drawn_count;
+      has_ended[row] = std::find(stops.begin(), stops.end(), drawn[row]) != stops.end();
+      if (has_ended[row]) continue;
+      const std::string_view token = get_shown_text(*task.tokenizer(), drawn[row]);
+      speed.unknown_count += drawn[row] == task.tokenizer()->unknown_token();
+      texts[row] += token;
+      if (batch == 1) output.write(token);
+    }
+    if (stream->size() == next_power - kSpeedTokens) block_start = watch.measure_elapsed_seconds();
+    if (stream->size() != next_power) continue;
     if (i >= kSpeedTokens)
       speed.at_positions.push_back(
           Report()
               .add("position", next_power)
-              .add("tokens_per_second", kSpeedTokens / (watch.measure_elapsed_seconds() - block_start)));
+              .add("tokens_per_second", static_cast<double>(batch * kSpeedTokens) /
+                                            (watch.measure_elapsed_seconds() - block_start)));
     next_power *= 10;
   }
   speed.seconds += watch.measure_elapsed_seconds();
-  speed.state_bytes = stream.state_bytes();
-  return text;
+  speed.state_bytes = stream->state_bytes();
+  return texts;
 }
 
-// Copies all texts to all processes. Process r of `size` processes has generated the texts r, r + size, ….
-void gather_drawn(Communicator& processes, std::vector<std::string>& texts) {
+// Copies all texts to all processes. Process r of `size` processes has generated the batches r, r + size, ….
+void gather_drawn(Communicator& processes, size_t batch, std::vector<std::string>& texts) {
   const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());
-  for (size_t first = 0; first < texts.size(); first += size) {
-    const size_t own = first + rank;
-    const auto round = all_gather_texts(processes, own < texts.size() ? texts[own] : "");
-    for (size_t i = first; i < std::min(first + size, texts.size()); ++i) texts[i] = round[i - first];
-  }
+  for (size_t first = 0; first < texts.size(); first += size * batch)
+    for (size_t row = first; row < first + batch; ++row) {
+      const size_t own = row + rank * batch;
+      const auto round = all_gather_texts(processes, own < texts.size() ? texts[own] : "");
+      for (size_t r = 0; r < size && row + r * batch < texts.size(); ++r) texts[row + r * batch] = round[r];
+    }
 }
 
 int64_t sum_over_processes(Communicator& processes, int64_t number) {
@@ -289,44 +300,53 @@ std::vector<OptionSpec> make_text_generation_options() {
 }
 
 void check_generation_options(const Task& task, const CommandLine& line) {
-  for (const std::string option : {"out", "batch", "scale"})
+  for (const std::string option : {"out", "scale"})
     if (is_given(line, option)) require_subject(task, {ModelSubject::images}, "--" + option);
+  if (is_given(line, "batch")) require_subject(task, {ModelSubject::images, ModelSubject::text}, "--batch");
   for (const OptionSpec& option : make_text_generation_options())
     if (is_given(line, option.name)) require_subject(task, {ModelSubject::text}, "--" + option.name);
   if (line.positionals.size() > 1) require_subject(task, {ModelSubject::text}, "a prompt on standard input");
 }
 
-void generate_text(const LoadedTask& run, const GenerationOptions& options, const CommandLine& line) {
+void generate_text(const LoadedTask& run, const GenerationOptions& options, int64_t max_batch,
+                   const CommandLine& line) {
   const auto& task = run.as<AutoregressiveTask>();
   Communicator& processes = *init_process_group().communicator;
   const std::string prompt = broadcast_text(processes, read_prompt(line, *task.tokenizer()));
   const std::vector<int32_t> tokens = encode_prompt(prompt, *task.tokenizer());
   const TextLength length = compute_text_length(task, options, static_cast<int64_t>(tokens.size()), line);
   const int64_t count = is_given(line, "count") ? line.options.get<int64_t>("count") : 1;
+  const int64_t batch = std::min(max_batch, (count + processes.size() - 1) / processes.size());
   const bool several = processes.size() > 1;
+  std::vector<std::string> texts(static_cast<size_t>(count));
   const auto end_text = [count](TextOutput& output, int64_t i) {
     output.write(i + 1 < count ? "\n---\n" : "\n");
     output.flush();
   };
-  // Without --json, a single process prints each text during generation. If there are several processes,
-  // process 0 prints all texts at the end.
+  const auto write_text = [&](TextOutput& output, int64_t i) {
+    output.write(prompt + texts[static_cast<size_t>(i)]);
+    end_text(output, i);
+  };
+  // Without --json, a single process prints the texts of a batch before it draws the next batch. If there are
+  // several processes, process 0 prints all texts at the end.
   TextOutput output(line.common_options.json || several);
   Speed speed;
-  std::vector<std::string> texts(static_cast<size_t>(count));
-  for (int64_t i = processes.rank(); i < count; i += processes.size()) {
+  for (int64_t first = processes.rank() * batch; first < count; first += processes.size() * batch) {
     GenerationOptions own = options;
-    own.first_sequence_index = i;
-    output.write(prompt);
-    texts[static_cast<size_t>(i)] = draw_text(task, own, tokens, length, output, speed);
-    end_text(output, i);
+    own.first_sequence_index = first;
+    const int64_t now = std::min(batch, count - first);
+    if (now == 1) output.write(prompt);
+    const auto drawn = draw_texts(task, own, now, tokens, length, output, speed);
+    std::copy(drawn.begin(), drawn.end(), texts.begin() + first);
+    if (now == 1)
+      end_text(output, first);
+    else
+      for (int64_t i = first; i < first + now; ++i) write_text(output, i);
   }
   if (several) {
-    gather_drawn(processes, texts);
+    gather_drawn(processes, static_cast<size_t>(batch), texts);
     TextOutput gathered(line.common_options.json || !processes.is_first());
-    for (int64_t i = 0; i < count; ++i) {
-      gathered.write(prompt + texts[static_cast<size_t>(i)]);
-      end_text(gathered, i);
-    }
+    for (int64_t i = 0; i < count; ++i) write_text(gathered, i);
   }
   speed.prompt_seconds = all_reduce_max(processes, speed.prompt_seconds);
   speed.seconds = all_reduce_max(processes, speed.seconds);
@@ -344,6 +364,7 @@ void generate_text(const LoadedTask& run, const GenerationOptions& options, cons
       .add("prompt_tokens", static_cast<int64_t>(tokens.size()))
       .add("length", length.drawn)
       .add("drawn_tokens", drawn_count)
+      .add("batch", batch)
       .add("window", length.window)
       .add("mode", to_string(options.mode))
       .add("prompt_seconds", speed.prompt_seconds)

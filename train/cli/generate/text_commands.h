@@ -16,8 +16,10 @@ std::vector<OptionSpec> make_text_generation_options();
 // Throws ConfigError if the command line has an option or argument of other models than that of the task.
 void check_generation_options(const Task& task, const CommandLine& line);
 
-// Generates a continuation of the prompt in --prompt, in the file --prompt-file or in standard input. Prints
-// the text while it is generated or, with --json, a report at the end.
-void generate_text(const LoadedTask& run, const GenerationOptions& options, const CommandLine& line);
+// Generates continuations of the prompt in --prompt, in the file --prompt-file or in standard input, at most
+// `max_batch` at once. Prints a single text while it is generated, several texts after each batch or, with
+// --json, a report at the end.
+void generate_text(const LoadedTask& run, const GenerationOptions& options, int64_t max_batch,
+                   const CommandLine& line);
 
 }  // namespace tapeformer

@@ -16,6 +16,10 @@
 namespace tapeformer {
 namespace {
 
+// The streams of an evaluation with carried states read at most this number of tokens at once, and compute at
+// most this number of logits.
+constexpr int64_t kReadTokens = 2048, kMaxLogits = int64_t{1} << 24;
+
 // Returns the negative log-likelihoods, in nats, of all tokens except the first. The model predicts each
 // token from the tokens before it and from `memory`, which may be null.
 std::vector<double> compute_window_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens,
@@ -139,29 +143,34 @@ Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDatase
   const NoGradScope no_grad;
   Decoder decoder(model, stream_count, start_count + length);
   Evaluation result{.split = dataset.info().split, .example_count = stream_count, .text_score = TextScore()};
-  const auto read = [&](int64_t t) {
-    Tensor tokens = Tensor::empty({stream_count}, DType::int64);
+  // Returns tokens [first, last) of every stream, (streams, last - first).
+  const auto read = [&](int64_t first, int64_t last) {
+    const int64_t count = last - first;
+    Tensor tokens = Tensor::zeros({stream_count, count}, DType::int64);
     for (int64_t s = 0; s < stream_count; ++s) {
-      const int64_t first = s * shortest + std::min(s, longer_count);
+      const int64_t begin = s * shortest + std::min(s, longer_count) + first;
       // After the last token of a shorter stream, any token will do.
-      text.read(std::min(first + t, text.size() - 1), 1, tokens.data<int64_t>() + s);
+      text.read(begin, std::min(count, text.size() - begin), tokens.data<int64_t>() + s * count);
     }
     return tokens;
   };
   const Device device = model.predictor.weight.device();
   for (const int32_t token : starts) decoder.step(Tensor::full({stream_count}, token, DType::int64, device));
+  const int64_t rows = std::min(kReadTokens, kMaxLogits / model.options().vocabulary_size),
+                step = std::max<int64_t>(1, rows / stream_count);
   double correct = 0;
-  Tensor tokens = read(0);
-  for (int64_t t = 0; t < length; ++t) {
+  for (int64_t t = 0, next = 0; t < length; t = next) {
     throw_if_stopped(stop);
-    const Tensor& logits = decoder.step(tokens.to(device));
-    tokens = read(t + 1);
+    // The last token of the longer streams is alone.
+    next = std::min(t + step, t < shortest ? std::min(length, shortest) : length);
     const int64_t count = t < shortest ? stream_count : longer_count;
-    const Tensor scored = slice(logits, 0, 0, count), targets = slice(tokens, 0, 0, count);
-    const double nats = cross_entropy(scored, targets.to(device)).item();
+    const Tensor encoded = slice(decoder.read(read(t, next).to(device)), 0, 0, count),
+                 targets = reshape(slice(read(t + 1, next + 1), 0, 0, count), {count * (next - t)});
+    const Tensor logits = model.predictor.forward(reshape(encoded, {targets.numel(), encoded.size(2)}));
+    const double nats = cross_entropy(logits, targets.to(device)).item();
     if (!std::isfinite(nats)) throw DivergenceError("the logits of the model are not finite numbers");
-    result.text_score->nats += nats * static_cast<double>(count);
-    const auto best = argmax(scored).to_vector(), expected = targets.to_vector();
+    result.text_score->nats += nats * static_cast<double>(targets.numel());
+    const auto best = argmax(logits).to_vector(), expected = targets.to_vector();
     for (size_t i = 0; i < best.size(); ++i) correct += best[i] == expected[i];
     for (const double token : expected)
       result.text_score->add_token(*dataset.tokenizer(), static_cast<int64_t>(token));

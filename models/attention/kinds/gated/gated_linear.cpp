@@ -69,24 +69,22 @@ class GatedLinearKind final : public Attention {
   Tensor forward_with_input(const Tensor& x, const Tensor& q, const Tensor& k, const Tensor& v,
                             const AttentionMask& mask, const ForwardContext& context,
                             const std::string& name) const override {
-    const Tensor query = options_.normalizes_keys ? l2_norm(q, query_scale()) : q,
-                 key = options_.normalizes_keys ? l2_norm(k) : k;
-    const auto scan = [&](const Gates& gates, bool reverse) {
-      GatedLinearAttentionOptions o{
-          .erase = options_.delta ? key : Tensor{}, .lengths = mask.key_lengths, .reverse = reverse};
-      gates.apply(x, get_compute_dtype(v.dtype()), o);
-      if (context.memory) o.initial_state = read_state(*context.memory, name, v);
-      const auto [result, state] = gated_linear_attention(query, key, v, o);
-      if (context.memory) context.memory->write(name, reshape(state, {v.size(0), 1, state_size()}));
-      return result;
-    };
-    Tensor out = scan(forward_gates_, false);
+    const Tensor initial = context.memory ? read_state(*context.memory, name, v) : Tensor{};
+    auto [out, state] = scan(x, q, k, v, {.initial_state = initial, .lengths = mask.key_lengths});
+    if (context.memory) context.memory->write(name, reshape(state, {v.size(0), 1, state_size()}));
     if (!mask.causal) {
       check(reverse_gates_ != nullptr, "gated linear attention",
             "the layer was made for causal masks, but this mask is not causal");
-      out =
-          in_compute_dtype([](const auto& y) { return add(y[0], y[1]); }, {out, scan(*reverse_gates_, true)});
+      out = in_compute_dtype([](const auto& y) { return add(y[0], y[1]); },
+                             {out, scan(x, q, k, v, {.lengths = mask.key_lengths, .reverse = true}).out});
     }
+    return finish(out, x);
+  }
+  Tensor read_tokens(const Tensor& x, const Tensor& q, const Tensor& k, const Tensor& v,
+                     const LayerState& state, const ForwardContext&, const std::string&) const override {
+    const Tensor& sums = static_cast<GatedState&>(state.attention).sums;
+    const auto [out, newest] = scan(x, q, k, v, {.initial_state = state.position > 0 ? sums : Tensor{}});
+    sums.copy_from(newest);
     return finish(out, x);
   }
 
@@ -119,6 +117,14 @@ class GatedLinearKind final : public Attention {
   }
 
  private:
+  // Returns the results of one direction for the input x of the layer, without norm and output gate.
+  GatedLinearAttentionResult scan(const Tensor& x, const Tensor& q, const Tensor& k, const Tensor& v,
+                                  GatedLinearAttentionOptions o) const {
+    const Tensor key = options_.normalizes_keys ? l2_norm(k) : k;
+    if (options_.delta) o.erase = key;
+    (o.reverse ? *reverse_gates_ : forward_gates_).apply(x, get_compute_dtype(v.dtype()), o);
+    return gated_linear_attention(options_.normalizes_keys ? l2_norm(q, query_scale()) : q, key, v, o);
+  }
   int64_t state_size() const { return heads_ * dim_ * dim_; }
   // Returns the state after the previous segment, or an undefined tensor at the start of a text.
   Tensor read_state(const SegmentMemory& memory, const std::string& name, const Tensor& v) const {
