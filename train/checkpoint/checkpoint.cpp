@@ -7,6 +7,7 @@
 #include "core/base/errors.h"
 #include "core/system/files.h"
 #include "core/system/folder.h"
+#include "data/files/file.h"
 #include "train/finite.h"
 
 namespace tapeformer {
@@ -176,7 +177,7 @@ void mark_best_checkpoint(const std::string& run_dir, int64_t step) {
 std::vector<int64_t> list_checkpoint_steps(const std::string& run_dir) {
   std::vector<int64_t> steps;
   const fs::path parent = checkpoints_folder(run_dir);
-  if (!fs::is_directory(parent)) return steps;
+  if (!is_folder(parent)) return steps;
   call_with_context("checkpoints not listed", [&] {
     for (const auto& entry : fs::directory_iterator(parent))
       if (const auto step = parse_step_name(entry.path().filename().string());
@@ -231,7 +232,7 @@ std::optional<std::string> resolve_checkpoint_link(const std::string& run_dir, c
 }
 
 std::string find_checkpoint(const std::string& path, bool prefer_best) {
-  if (fs::exists(fs::path(path) / kModelFile)) return fs::canonical(path).string();
+  if (path_exists(fs::path(path) / kModelFile)) return fs::canonical(path).string();
   const fs::path parent = checkpoints_folder(path);
   std::string found;
   call_with_context(path, [&] {
@@ -244,7 +245,7 @@ std::string find_checkpoint(const std::string& path, bool prefer_best) {
   });
   if (found.empty())
     throw CheckpointError(path + ": expected a run directory with checkpoints or a checkpoint folder with " +
-                          kModelFile + (fs::exists(path) ? "" : ", found nothing"));
+                          kModelFile + (path_exists(path) ? "" : ", found nothing"));
   return found;
 }
 

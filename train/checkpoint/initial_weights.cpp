@@ -143,12 +143,13 @@ NamedTensors list_targets(const SafetensorsFile& file, const TensorPlan& plan) {
   return targets;
 }
 
-// Warns of settings with which the weights compute another function than in their training.
+// Warns of settings with which the weights compute another function than in their training, unless a training
+// with a teacher is to learn that function.
 void warn_of_other_settings(const Checkpoint& checkpoint, const Config& config) {
   const Config own = load_config(
       checkpoint.config_path(), {},
       {.unused_key_policy = UnusedKeyPolicy::ignore_in_file, .purpose = ConfigPurpose::generation});
-  if (own.model.type != config.model.type) return;
+  if (own.model.type != config.model.type || !config.distill.teacher.empty()) return;
   for (const auto& [key, value] : find_keys_fixed_by_training(own, config))
     log_warning(kKey, "the weights are those of a training with ", key, " = ", value,
                 ", and compute another function with ", format_config_value(config, key));

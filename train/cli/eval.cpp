@@ -107,7 +107,7 @@ void prepare_output_files(const LoadedTask& loaded, const Evaluator& evaluator, 
   if (!trn.empty()) outputs = list_trn_files(trn);
   if (!alignments.empty()) outputs.push_back(alignments);
   if (outputs.empty()) return;
-  if (fs::is_directory(alignments))
+  if (is_folder(alignments))
     throw ConfigError("--alignments " + alignments.string() + ": is a folder");
   std::error_code error;
   if (!trn.empty()) fs::create_directories(trn, error);

@@ -4,6 +4,7 @@
 
 #include "core/base/errors.h"
 #include "core/system/log.h"
+#include "data/files/file.h"
 #include "train/cli/commands.h"
 #include "train/cli/configs_folder.h"
 #include "train/cli/run_options.h"
@@ -225,7 +226,7 @@ ReproductionOptions make_reproduction_options(const TableFile& file, const Comma
                             (file.name + "-" + options.scale +
                              // The results of another program are not compared again.
                              (stated ? "-" + get_source_commit() : ""));
-  if (!options.runs_folder.empty() && !fs::is_directory(options.runs_folder))
+  if (!options.runs_folder.empty() && !is_folder(options.runs_folder))
     throw ConfigError("--runs " + options.runs_folder.string() + ": no such folder");
   return options;
 }

@@ -79,7 +79,9 @@ Trainer::Trainer(Config config, TrainerOptions options)
       config_, {{options_.data_dir, options_.allow_commands}, device_, *communicator_},
       resumes ? options_.run_dir.string() : "");
   if (!config_.distill.teacher.empty() && explain_unused_key(config_, "distill.teacher").empty())
-    task_->set_teacher(load_task({.path = config_.distill.teacher, .device = device_}).task);
+    task_->set_teacher(
+        load_task({.path = config_.distill.teacher, .device = device_, .purpose = ConfigPurpose::generation})
+            .task);
   evaluator_ = task_->open_evaluation({});
   training_data_digest_ = task_->batches().compute_digest();
   if (hosts.size() > 1)

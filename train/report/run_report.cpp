@@ -16,6 +16,7 @@
 #include "core/system/files.h"
 #include "core/system/log.h"
 #include "data/files/base64.h"
+#include "data/files/file.h"
 #include "train/build.h"
 #include "train/report/chart.h"
 #include "train/report/html.h"
@@ -238,7 +239,7 @@ ReportedRun read_reported_run(const std::string& path) {
   ReportedRun run;
   run.name = path;
   const fs::path folder = path, metrics = folder / kMetricsFileName, config = folder / "config.toml";
-  if (!fs::exists(metrics) && !fs::exists(config))
+  if (!path_exists(metrics) && !path_exists(config))
     throw CheckpointError(path + ": not a run directory; it has neither " + kMetricsFileName +
                           " nor config.toml");
   try {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/errors.h"
+#include "data/files/file.h"
 #include "models/attention/attention.h"
 #include "train/config/parse.h"
 #include "train/config/value.h"
@@ -245,8 +246,8 @@ class TableReader {
   void find_config(const std::string& name, const std::string& place, Row& row) const {
     if (name.empty()) return;
     const fs::path own = file_.path.parent_path() / name, known = options_.config_folder / name;
-    const bool is_own = fs::exists(own);
-    if (!is_own && !fs::exists(known))
+    const bool is_own = path_exists(own);
+    if (!is_own && !path_exists(known))
       throw ConfigError(place + ": there is no config " + own.string() + " and no config " + known.string());
     row.config_path = (is_own ? own : known).string();
     row.config_name = is_own ? own.string() : "configs/" + name;

@@ -173,6 +173,19 @@ TEST_CASE("errors of score contain the number of an unreadable line") {
   CHECK(contains(result.err, "standard input: no text: the size is 0 bytes"));
 }
 
+TEST_CASE("a circular link in place of an input is an error in the data or the arguments") {
+  const TextRun run;
+  const std::string loop = (run.dir / "loop").string();
+  std::filesystem::create_symlink(loop, loop);
+  CHECK(run.call({"score", loop}).code == 3);
+  CHECK(run.call({"generate", "--prompt-file", loop}).code == 3);
+  CHECK(run_program({"report", loop, "--out", (run.dir / "page.html").string()}).code == 3);
+  CHECK(run_program({"reproduce", "copy-convergence", "--runs", loop}).code == 2);
+  CHECK(run_program({"train", std::string(SOURCE_DIR) + "/configs/copy/linear.toml", "--run-dir",
+                     (run.dir / "new").string(), "--set", "model.init=\"" + loop + "\""})
+            .code == 2);
+}
+
 TEST_CASE("a byte order mark is not a part of a prompt or a scored text, and UTF-16 is named") {
   const TextRun run;
   const std::string text = "a cat\nso it was\n", marked = "\xEF\xBB\xBF" + text;

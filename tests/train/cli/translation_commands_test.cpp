@@ -310,6 +310,10 @@ TEST_CASE("errors of translate and score name the option, the file or the line")
                       unknown + ":1, byte 3: the character \"\u03A9\" (U+03A9)"));
   CHECK(contains_text(error({"score", unknown, path}, 3),
                       unknown + ":1, byte 3: the character \"\u03A9\" (U+03A9)"));
+  const std::string loop = (run.dir / "loop").string();
+  fs::create_symlink(loop, loop);
+  CHECK(contains_text(error({"translate", loop}, 3), loop));
+  CHECK(contains_text(error({"score", loop, path}, 3), loop));
   CHECK(contains_text(error({"generate"}, 2), "this is a model of translations"));
   CHECK(contains_text(error({"eval", "--context", "3"}, 2), "this is a model of translations"));
 }

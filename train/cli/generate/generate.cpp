@@ -8,6 +8,7 @@
 
 #include "core/base/errors.h"
 #include "core/system/log.h"
+#include "data/files/file.h"
 #include "data/sets/directory.h"
 #include "models/decoder.h"
 #include "models/generation.h"
@@ -48,7 +49,7 @@ Tensor make_first_bytes(const AutoregressiveTask& task, const Plan& plan, const 
   const std::string path = data.has("path") ? data.get<std::string>("path") : "";
   const CatalogueEntry* const set = find_catalogue_entry(data.dataset);
   const bool exists = !set              ? true
-                      : set->needs_path ? std::filesystem::is_directory(path)
+                      : set->needs_path ? is_folder(path)
                                         : find_dataset_folder(*set, line.common_options.data_dir).has_value();
   if (!exists) {
     log_warning(set->needs_path ? "data.path = \"" + path + "\"" : "data set " + data.dataset,

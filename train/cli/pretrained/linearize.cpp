@@ -204,6 +204,15 @@ TrainResult train(const Config& config, const fs::path& run_dir, const CommandLi
       .run();
 }
 
+// Returns the settings of --set that choose data and arithmetic, which the teacher takes, too: the run of an
+// imported model names no text.
+std::vector<std::string> list_shared_settings(const CommandLine& line) {
+  std::vector<std::string> shared;
+  for (const std::string& setting : line.common_options.config_settings)
+    if (setting.starts_with("data.") || setting.starts_with("run.")) shared.push_back(setting);
+  return shared;
+}
+
 // Returns the results of an evaluation, and the speed and the state of decoding one sequence.
 Report describe_model(const LoadedTask& loaded, const std::string& name, double training_seconds) {
   Report report;
@@ -221,7 +230,7 @@ Report describe_model(const LoadedTask& loaded, const std::string& name, double 
   const Tensor token = Tensor::zeros({1}, DType::int64, model.predictor.weight.device());
   constexpr int64_t kTimed = 64;
   const int64_t timed = std::min(kTimed, length);
-  for (int64_t i = 0; i < length - timed; ++i) decoder.step(token);
+  if (length > timed) decoder.read(Tensor::zeros({1, length - timed}, DType::int64, token.device()));
   const Stopwatch watch(token.device());
   for (int64_t i = 0; i < timed; ++i) decoder.step(token);
   const double seconds = watch.measure_elapsed_seconds();
@@ -239,6 +248,7 @@ int run_linearize(const Arguments& arguments) {
   const auto load = [&](const std::string& path, const std::string& checkpoint) {
     return load_task({.path = path,
                       .checkpoint_name = checkpoint,
+                      .config_settings = list_shared_settings(*line),
                       .device = select_device(line->common_options),
                       .data = make_data_access(*line)});
   };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/errors.h"
+#include "data/files/file.h"
 #include "data/files/text_lines.h"
 
 namespace tapeformer {
@@ -14,8 +15,8 @@ LineInput::LineInput(const std::string& path) {
     return;
   }
   // A SentenceFile can also be a folder or a pattern.
-  if (std::filesystem::is_directory(path)) throw DataError(path + ": is a folder, expected a file");
-  if (!std::filesystem::exists(path)) throw DataError(path + ": no such file");
+  if (is_folder(path)) throw DataError(path + ": is a folder, expected a file");
+  if (!path_exists(path)) throw DataError(path + ": no such file");
   file_ = std::make_unique<SentenceFile>(path);
 }
 
