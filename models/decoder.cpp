@@ -2,12 +2,12 @@
 
 namespace tapeformer {
 
-Decoder::Decoder(const AutoregressiveModel& model, int64_t batch, int64_t capacity)
+Decoder::Decoder(const AutoregressiveModel& model, int64_t batch, int64_t capacity, WeightFormat format)
     : model_(model),
       batch_size_(batch),
       capacity_(capacity > 0 ? capacity : model.options().max_length),
-      encoder_(model.encoder, batch, capacity_),
-      predictor_(model.predictor.weight, model.predictor.bias, batch) {
+      encoder_(model.encoder, batch, capacity_, format),
+      predictor_(model.predictor.weight, model.predictor.bias, batch, format) {
   check(capacity_ <= model.options().position_limit(), "Decoder", "capacity ", capacity_,
         " exceeds the positions of the model, ", model.options().position_limit());
   const Tensor& like = model.predictor.weight;

@@ -17,7 +17,9 @@ class Decoder {
   // reset(). If it is 0, the capacity is max_length of the model. Throws std::invalid_argument if an
   // attention kind has no recurrent form, and ShapeError if the capacity exceeds position_limit() of the
   // model.
-  Decoder(const AutoregressiveModel& model, int64_t batch, int64_t capacity = 0);
+  // `format` is the format of the weights of the layers and of the predictor in step(); see DecodingLinear.
+  Decoder(const AutoregressiveModel& model, int64_t batch, int64_t capacity = 0,
+          WeightFormat format = WeightFormat::operand);
 
   // Reads one token of every sequence. `tokens` is (batch,) uint8 or int64. Returns the parameters of the
   // distribution of the next token, (batch, outputs), which are valid until the next step. Does not check

@@ -44,11 +44,11 @@ Tensor exclude_tokens(const Tensor& logits, const std::vector<int64_t>& tokens) 
 // Generates the rows of `columns` (length, batch) after the first `prefix` rows. Row t contains token t of
 // every sequence. On a CUDA device, the tokens stay in device memory, so the host does not wait for them.
 void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampler, const Tensor& columns,
-                          int64_t prefix, bool graphs) {
+                          int64_t prefix, WeightFormat format, bool graphs) {
   const int64_t length = columns.size(0), batch = columns.size(1), first = prefix - 1;
   const Device device = columns.device();
   const Tensor tokens = Tensor::empty({batch}, DType::uint8, device);
-  Decoder decoder(model, batch);
+  Decoder decoder(model, batch, 0, format);
   if (first > 0) decoder.read(contiguous(transpose(slice(columns, 0, 0, first), 0, 1)));
   // Reads token t of every sequence from `tokens`, draws token t + 1 to `tokens`, and stores it in `columns`.
   const auto step = [&](int64_t t) {
@@ -108,7 +108,7 @@ TokenStream::TokenStream(const AutoregressiveModel& model, const GenerationOptio
       window_(window > 0 ? std::min(window, capacity) : capacity),
       newest_tokens_(Tensor::zeros({batch}, DType::int64, model.predictor.weight.device())) {
   if (options.mode == GenerationMode::recurrent) {
-    decoder_ = std::make_unique<Decoder>(model, batch, window_);
+    decoder_ = std::make_unique<Decoder>(model, batch, window_, options.weights);
     return;
   }
   check(window_ <= model.options().max_length, "TokenStream", "a window of ", window_,
@@ -200,7 +200,7 @@ Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t 
   if (options.mode == GenerationMode::recurrent) {
     const bool graphs = options.use_cuda_graphs &&
                         supports(model.options().encoder.attention, &AttentionCapabilities::step_graphs);
-    generate_recurrently(model, sampler, columns, prefix_length, graphs);
+    generate_recurrently(model, sampler, columns, prefix_length, options.weights, graphs);
   } else {
     for (int64_t t = prefix_length - 1; t + 1 < length; ++t) {
       const Tensor tokens = columns.view({batch, t + 1}, {1, batch}).clone();

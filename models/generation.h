@@ -27,7 +27,9 @@ struct GenerationOptions {
   // in `sampling` have their default values.
   SamplingScale logistic_scale = SamplingScale::elu;
   std::vector<int64_t> undrawn_tokens = {};  // are never drawn, in ascending order
-  bool use_cuda_graphs = true;               // replays a captured step in recurrent mode on CUDA devices
+  // Of the weights in recurrent mode. Prefixes are read with the weights of the model, so round them first.
+  WeightFormat weights = WeightFormat::operand;
+  bool use_cuda_graphs = true;  // replays a captured step in recurrent mode on CUDA devices
 };
 
 // Extends `prefix`, (batch, prefix length) uint8, to sequences of `length` tokens. Returns the sequences,

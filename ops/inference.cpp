@@ -31,16 +31,20 @@ void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positio
   });
 }
 
-DecodingLinear::DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows)
+DecodingLinear::DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows, WeightFormat format)
     : weight_(weight),
       bias_(bias.defined() ? bias : Tensor::zeros({weight.size(0)}, weight.dtype(), weight.device())),
       rounded_weights_({weight_, bias_}) {
   rounded_weights_.update();
+  const bool is_int8 = format == WeightFormat::int8;
+  if (is_int8 && (!weight.device().is_cpu() || weight.dtype() != DType::float32))
+    throw std::invalid_argument("weights in 8-bit integers need float32 weights on the CPU");
   if (!weight.device().is_cpu()) return;  // cuBLAS needs no packed weight
   const LinearShape shape{rows, weight.size(1), weight.size(0)};
-  visit_floating_dtype("DecodingLinear", get_operand_dtype(weight), [&]<class O>(O) {
+  const DType operand = is_int8 ? DType::float32 : get_operand_dtype(weight);
+  visit_floating_dtype("DecodingLinear", operand, [&]<class O>(O) {
     using T = Compute<O>;
-    const auto prepared = std::make_shared<const cpu::DecodingWeight<O>>(shape, weight.data<T>());
+    const auto prepared = std::make_shared<const cpu::DecodingWeight<O>>(shape, weight.data<T>(), format);
     cpu_product_ = [prepared, bias = bias_](const Tensor& x, Activation activation,
                                             const Tensor& preactivation, const Tensor& out) {
       prepared->forward(x.size(0), x.data<T>(), bias.data<T>(), activation,
@@ -106,6 +110,13 @@ void DecodingLinear::forward_residual_norm_into(const Tensor& x, const Tensor& r
   if (try_fused_residual_norm(x, residual, norm, out, rounded_out)) return;
   forward_into(x, Activation::none, branch_result);
   norm_into(residual, branch_result, norm, out, rounded_out);
+}
+
+void round_to_int8_blocks(const Tensor& matrix) {
+  check(matrix.rank() == 2 && matrix.is_contiguous() && matrix.dtype() == DType::float32 &&
+            matrix.device().is_cpu(),
+        "round_to_int8_blocks", "expected a contiguous float32 matrix on the CPU");
+  cpu::round_to_int8_blocks(matrix.size(0), matrix.size(1), matrix.data<float>());
 }
 
 void norm_into(const Tensor& x, const Tensor& branch, const DecodingNorm& norm, const Tensor& out,

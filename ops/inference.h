@@ -27,12 +27,15 @@ struct DecodingNorm {
 
 // A linear layer for decoding, with the weight (out, in) and the bias (out,), which can be undefined. `rows`
 // is the maximum number of rows of an input. On the CPU, the object keeps a packed copy of the weight in the
-// dtype get_operand_dtype(weight) (ops/linear.h). On a CUDA device with the precision bfloat16
-// (core/device_control.h), the object keeps bfloat16 copies of a float32 weight and a float32 bias.
+// dtype get_operand_dtype(weight) (ops/linear.h) or, for float32 weights, in 8-bit integers. On a CUDA device
+// with the precision bfloat16 (core/device_control.h), the object keeps bfloat16 copies of a float32 weight
+// and a float32 bias.
 class DecodingLinear {
  public:
   DecodingLinear() = default;
-  DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows);
+  // Throws std::invalid_argument for WeightFormat::int8 unless the weight is float32 on the CPU.
+  DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows,
+                 WeightFormat format = WeightFormat::operand);
 
   // Computes out = activation(x weightᵀ + bias), where x is (rows, weight.size(1)) and `out` is (rows,
   // weight.size(0)). If needs_preactivation(activation) is true, `scratch` must be a workspace with the shape
@@ -56,6 +59,9 @@ class DecodingLinear {
   std::function<void(const Tensor& x, Activation, const Tensor& preactivation, const Tensor& out)>
       cpu_product_;
 };
+
+// Rounds a float32 matrix on the CPU in place to the values that DecodingLinear has with WeightFormat::int8.
+void round_to_int8_blocks(const Tensor& matrix);
 
 // Computes out = norm(x + branch), or out = norm(x) if `branch` is undefined. `out` must not be x. If
 // `rounded_out` is defined, the function also writes the result in bfloat16 to `rounded_out`.

@@ -9,7 +9,8 @@
 
 namespace tapeformer {
 
-RecurrentEncoder::RecurrentEncoder(const Encoder& encoder, int64_t batch, int64_t capacity)
+RecurrentEncoder::RecurrentEncoder(const Encoder& encoder, int64_t batch, int64_t capacity,
+                                   WeightFormat format)
     : encoder_(encoder), batch_(batch), capacity_(capacity) {
   check(batch > 0, "RecurrentEncoder", "batch ", batch, " must be positive");
   if (const std::string text = describe_unsupported(encoder.options().attention, "recurrent form",
@@ -17,7 +18,7 @@ RecurrentEncoder::RecurrentEncoder(const Encoder& encoder, int64_t batch, int64_
       !text.empty())
     throw std::invalid_argument(text);
   for (const auto& layer : encoder.layers)
-    layers_.push_back(make_layer(*layer, static_cast<int64_t>(layers_.size()), batch));
+    layers_.push_back(make_layer(*layer, static_cast<int64_t>(layers_.size()), batch, format));
   allocate();
 }
 
@@ -79,14 +80,14 @@ void RecurrentEncoder::allocate() {
 }
 
 RecurrentEncoder::Layer RecurrentEncoder::make_layer(const EncoderLayer& weights, int64_t index,
-                                                     int64_t batch) const {
+                                                     int64_t batch, WeightFormat format) const {
   const auto prepare = [&](const Linear& linear) {
-    return DecodingLinear(linear.compute_merged_weight(), linear.bias, batch);
+    return DecodingLinear(linear.compute_merged_weight(), linear.bias, batch, format);
   };
   const auto prepare_joined = [&](const std::vector<const Linear*>& layers) {
     const NoGradScope no_grad;
     const auto [weight, bias] = join_merged_layers(layers);
-    return DecodingLinear(weight, bias, batch);
+    return DecodingLinear(weight, bias, batch, format);
   };
   const MultiHeadAttention& a = weights.attention;
   const AttentionLayerChoice& choice = find_layer_choice(encoder_.options().attention, index);

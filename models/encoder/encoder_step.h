@@ -17,8 +17,9 @@ namespace tapeformer {
 class RecurrentEncoder {
  public:
   // The encoder must outlive the object. `capacity` is the maximum number of tokens between resets. Throws
-  // std::invalid_argument if an attention kind has no recurrent form.
-  RecurrentEncoder(const Encoder& encoder, int64_t batch, int64_t capacity);
+  // std::invalid_argument if an attention kind has no recurrent form, and as DecodingLinear for `format`.
+  RecurrentEncoder(const Encoder& encoder, int64_t batch, int64_t capacity,
+                   WeightFormat format = WeightFormat::operand);
 
   // Makes an encoder with the packed weights of `other`, whose batch must be at least as large, and empty
   // states.
@@ -72,7 +73,7 @@ class RecurrentEncoder {
     bool can_round_result = false;  // whether the attention can write bfloat16 results for float32 inputs
   };
   // Returns a layer with the packed weights for `batch` rows, without a state.
-  Layer make_layer(const EncoderLayer& weights, int64_t index, int64_t batch) const;
+  Layer make_layer(const EncoderLayer& weights, int64_t index, int64_t batch, WeightFormat format) const;
   // Returns the input of the final norm.
   Tensor join_halves(const HiddenStates& states) const;
   // Makes the empty attention states and the buffers of the layers and of the encoder.

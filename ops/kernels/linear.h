@@ -24,6 +24,10 @@ struct LinearShape {
   int64_t rows, in, out;
 };
 
+// How a weight is stored for decoding: in the type of the operands of products, or in blocks of 32 8-bit
+// integers with one scale (Q8_0 of GGUF files).
+enum class WeightFormat { operand, int8 };
+
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes y = dropout(activation(x wᵀ + bias)). If needs_preactivation(activation) is true, also writes
@@ -52,6 +56,9 @@ namespace cpu {
 bool uses_bfloat16_instructions();
 std::string get_gemm_library_name();
 
+// Rounds the elements of w (rows, columns) to the values of WeightFormat::int8.
+void round_to_int8_blocks(int64_t rows, int64_t columns, float* w);
+
 // A copy of the weight of a linear layer, in a layout for fast products with few rows. Decoding creates the
 // copy once, and calls forward() for each token. The template parameter O is the operand type of the
 // products: float, double or BFloat16. Inputs and results have the type T, which is float if O is BFloat16,
@@ -61,8 +68,9 @@ class DecodingWeight {
  public:
   using T = Compute<O>;
 
-  // Copies w (out, in). shape.rows is the maximum number of rows of forward().
-  DecodingWeight(const LinearShape& shape, const T* w);
+  // Copies w (out, in). shape.rows is the maximum number of rows of forward(). WeightFormat::int8 needs float
+  // operands.
+  DecodingWeight(const LinearShape& shape, const T* w, WeightFormat format = WeightFormat::operand);
   ~DecodingWeight();
 
   // Computes y = activation(x wᵀ + bias), with x (rows, in) and y (rows, out). If `preactivation` (rows, out)

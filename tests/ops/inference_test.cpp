@@ -112,6 +112,40 @@ struct NormInputs {
 
 }  // namespace
 
+// Rounds by the definition of the type Q8_0 with float32 scales.
+TEST_CASE("a linear layer in 8-bit integers has the results of the rounded weight") {
+  const NoGradScope no_grad;
+  for (const int64_t rows : {1, 2, 4, 7})
+    for (const auto& [in, out] : {std::pair(32, 16), {70, 130}, {576, 321}, {5, 3}}) {
+      const Tensor x = normal({rows, in}, 1, DType::float32), weight = normal({out, in}, 2, DType::float32),
+                   bias = normal({out}, 3, DType::float32);
+      slice(weight, 0, 1, 2).fill(0);
+      const Tensor rounded = weight.clone();
+      round_to_int8_blocks(rounded);
+      double worst = 0;
+      for (int64_t i = 0; i < out; ++i)
+        for (int64_t first = 0; first < in; first += 32) {
+          const float *const from = weight.data<float>() + i * in, *const to = rounded.data<float>() + i * in;
+          const int64_t last = std::min<int64_t>(first + 32, in);
+          float largest = 0;
+          for (int64_t k = first; k < last; ++k) largest = std::max(largest, std::abs(from[k]));
+          for (int64_t k = first; k < last; ++k) {
+            const float steps = largest > 0 ? std::round(from[k] / (largest / 127)) : 0;
+            worst = std::max(worst, std::abs(static_cast<double>(to[k] - steps * (largest / 127))));
+          }
+        }
+      CHECK(worst == 0);
+      const Tensor y = Tensor::empty({rows, out}, DType::float32), scratch = y.clone();
+      for (const Tensor& given : {weight, rounded}) {
+        DecodingLinear(given, bias, rows, WeightFormat::int8).forward_into(x, Activation::silu, y, scratch);
+        CHECK(max_difference(y, silu(linear(x, rounded, bias))) < 2e-4);
+      }
+    }
+  CHECK_THROWS_AS(DecodingLinear(normal({2, 3}, 1, DType::float64), {}, 1, WeightFormat::int8),
+                  std::invalid_argument);
+  CHECK_THROWS_AS(round_to_int8_blocks(normal({3}, 1, DType::float32)), ShapeError);
+}
+
 TEST_CASE("a linear layer with the norm of its sum equals the ops") {
   const NoGradScope no_grad;
   for (const int64_t rows : {1, 5, 64})

@@ -70,6 +70,7 @@ std::vector<OptionSpec> make_eval_options() {
            .help = "speech: number of most frequent errors to print",
            .min = 0,
            .max = 10000},
+          make_weights_option(),
           make_allow_commands_option()};
 }
 
@@ -107,8 +108,7 @@ void prepare_output_files(const LoadedTask& loaded, const Evaluator& evaluator, 
   if (!trn.empty()) outputs = list_trn_files(trn);
   if (!alignments.empty()) outputs.push_back(alignments);
   if (outputs.empty()) return;
-  if (is_folder(alignments))
-    throw ConfigError("--alignments " + alignments.string() + ": is a folder");
+  if (is_folder(alignments)) throw ConfigError("--alignments " + alignments.string() + ": is a folder");
   std::error_code error;
   if (!trn.empty()) fs::create_directories(trn, error);
   if (error) throw std::runtime_error("cannot create " + trn.string() + ": " + error.message());
@@ -165,6 +165,7 @@ int run_eval(const Arguments& arguments) {
   init_process_group_and_threads(line->common_options);
   const LoadedTask loaded = load_task(*line, ConfigPurpose::evaluation);
   check_options(*loaded.task, *line);
+  apply_weights_option(*line, *loaded.task);
   if (line->options.get<std::string>("dtype") == "float64") convert_to_float64(*loaded.task);
   const auto evaluator = loaded.task->open_evaluation(make_evaluation_options(*loaded.task, *line));
   prepare_output_files(loaded, *evaluator, *line);

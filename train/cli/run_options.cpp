@@ -110,6 +110,25 @@ GenerationMode choose_generation_mode(const CommandLine& line, const Autoregress
   return GenerationMode::recompute;
 }
 
+OptionSpec make_weights_option() {
+  return {
+      .name = "weights",
+      .default_value = std::string("full"),
+      .help =
+          "full: in run.precision; int8: matrices are rounded to blocks of 32 integers of 8 bits with one "
+          "scale (CPU)",
+      .choices = {"full", "int8"}};
+}
+
+WeightFormat apply_weights_option(const CommandLine& line, const Task& task) {
+  if (line.options.get<std::string>("weights") == "full") return WeightFormat::operand;
+  for (const auto& [name, tensor] : task.model().saved_tensors()) {
+    if (!tensor.device().is_cpu()) throw ConfigError("--weights int8 is for the CPU; add --device cpu");
+    if (tensor.rank() == 2 && name.ends_with(".weight")) round_to_int8_blocks(tensor);
+  }
+  return WeightFormat::int8;
+}
+
 std::string to_string(GenerationMode mode) {
   return mode == GenerationMode::recurrent ? "recurrent" : "recompute";
 }

@@ -43,6 +43,12 @@ OptionSpec make_generation_mode_option();
 GenerationMode choose_generation_mode(const CommandLine& line, const AutoregressiveModel& model);
 std::string to_string(GenerationMode mode);
 
+// Returns the option --weights.
+OptionSpec make_weights_option();
+// Returns the format in --weights. Rounds the matrices of the model to WeightFormat::int8 if it is that one.
+// Throws ConfigError if the model is not on the CPU.
+WeightFormat apply_weights_option(const CommandLine& line, const Task& task);
+
 // Returns the paths of the config, the metrics and the checkpoints of a run directory.
 std::vector<std::filesystem::path> list_run_files(const std::filesystem::path& run_folder);
 // Returns the files that a command with this config reads: the files of the run and of the data set. A folder

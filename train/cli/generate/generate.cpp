@@ -34,6 +34,7 @@ Plan make_plan(const CommandLine& line, const LoadedTask& run) {
   const int64_t processes = init_process_group().communicator->size();
   plan.batch = std::min(line.options.get<int64_t>("batch"), (plan.count + processes - 1) / processes);
   plan.options.mode = choose_generation_mode(line, run.as<AutoregressiveTask>().model());
+  plan.options.weights = apply_weights_option(line, *run.task);
   plan.options.use_cuda_graphs = run.config().run.cuda_graphs;
   if (line.options.get<std::string>("scale") == "exp") plan.options.logistic_scale = SamplingScale::exp;
   plan.options.sampling = parse_sampling_options(line);
@@ -177,7 +178,8 @@ std::vector<OptionSpec> generate_options() {
                                       .help = "images or texts per batch of a process",
                                       .min = 1,
                                       .max = 1 << 20},
-                                     make_generation_mode_option()};
+                                     make_generation_mode_option(),
+                                     make_weights_option()};
   for (const auto& more : {make_text_generation_options(), make_sampling_options()})
     options.insert(options.end(), more.begin(), more.end());
   options.push_back(
