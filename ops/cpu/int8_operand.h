@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #include "core/scratch.h"
 #include "ops/cpu/tile_product.h"
@@ -28,21 +29,26 @@ inline int8_t round_to_int8(float value, float scale) {
   return scale > 0 ? static_cast<int8_t>(std::lround(value / scale)) : int8_t{0};
 }
 
-[[gnu::always_inline]] inline Vector<float> load_int8(const int8_t* source) {
+// A template, so that only the statement for the length of V is compiled.
+template <class V = Vector<float>>
+[[gnu::always_inline]] inline V load_int8(const int8_t* source) {
+  typedef int32_t Words [[gnu::vector_size(sizeof(V))]];
+  // GCC 12 would convert bytes to words in several steps.
 #if defined(__AVX512F__)
-  if constexpr (kVectorBytes == 64)
-    return (Vector<float>)_mm512_cvtepi32_ps(
-        _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source))));
+  if constexpr (sizeof(V) == 64)
+    return __builtin_convertvector(
+        (Words)_mm512_maskz_cvtepi8_epi32(0xFFFF, _mm_loadu_si128(reinterpret_cast<const __m128i*>(source))),
+        V);
 #endif
 #if defined(__AVX2__)
-  if constexpr (kVectorBytes == 32)
-    return (Vector<float>)_mm256_cvtepi32_ps(
-        _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(source))));
+  if constexpr (sizeof(V) == 32)
+    return __builtin_convertvector(
+        (Words)_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(source))), V);
 #endif
-  typedef int8_t Bytes [[gnu::vector_size(kVectorBytes / 4)]];
+  typedef int8_t Bytes [[gnu::vector_size(sizeof(V) / 4)]];
   Bytes bytes;
   std::memcpy(&bytes, source, sizeof(bytes));
-  return __builtin_convertvector(bytes, Vector<float>);
+  return __builtin_convertvector(bytes, V);
 }
 
 // Computes a tile of the product, (kRows, kPanels * kTileColumns). The elements and the scales of a panel

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "models/attention/kinds/learned_features.h"
+#include "models/attention/kinds/linear/learned_features.h"
 #include "models/layers/option_error.h"
 #include "ops/view.h"
 #include "tests/support/devices.h"

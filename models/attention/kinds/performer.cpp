@@ -1,7 +1,7 @@
 #include <map>
 
 #include "models/attention/attention.h"
-#include "models/attention/kinds/linear_state.h"
+#include "models/attention/kinds/linear/linear_state.h"
 #include "models/layers/option_error.h"
 #include "ops/random_features.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/attention/kinds/learned_features.h"
+#include "models/attention/kinds/linear/learned_features.h"
 #include "models/attention/kinds/softmax.h"
 #include "models/attention/score_masks.h"
 #include "models/attention/sparse_pattern.h"

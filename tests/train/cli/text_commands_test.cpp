@@ -94,10 +94,36 @@ TEST_CASE("generate --json reports the texts and the speed") {
   CHECK(report["prompt"] == "a ");
   CHECK(report["length"] == 10);
   CHECK(report["tokens_per_second"] > 0);
-  CHECK(report["state_bytes"] == 2 * (8 * 8 + 8) * 4);
+  CHECK(report["state_bytes"] == 2 * 2 * (8 * 8 + 8) * 4);
   CHECK(report["texts"].size() == 2);
   CHECK(report["texts"][0].get<std::string>().size() == 10);
   CHECK(report["texts"][0] != report["texts"][1]);
+}
+
+TEST_CASE("texts of a batch are those that are drawn one at a time") {
+  for (const char* kind : {"linear", "softmax"}) {
+    const TextRun run(kind);
+    const auto draw = [&](const char* batch) {
+      return run.call({"generate", "--prompt", "a dog ", "--length", "20", "--count", "5", "--batch", batch})
+          .out;
+    };
+    CHECK(draw("3") == draw("1"));
+  }
+}
+
+TEST_CASE("generate and eval take weights in 8-bit integers") {
+  const TextRun run;
+  const auto bits = [&](const char* weights) {
+    return parse_json_output(run.call({"eval", "--json", "--weights", weights}))["bits_per_byte"]
+        .get<double>();
+  };
+  CHECK(std::abs(bits("int8") - bits("full")) < 0.05);
+  CHECK(bits("int8") != bits("full"));
+  const auto greedy = [&](const char* mode) {
+    return generated(run, {"--prompt", "a dog ", "--greedy", "--weights", "int8", "--mode", mode});
+  };
+  CHECK(greedy("recurrent") == greedy("recompute"));
+  CHECK(contains(run.call({"eval", "--weights", "int4"}).err, "--weights"));
 }
 
 TEST_CASE("prompts come from the command line, a file or standard input") {
@@ -310,9 +336,9 @@ TEST_CASE("generate advises on --length if the states do not fit into memory") {
       run.call({"generate"}, {"--prompt", "a", "--length", "1000000000000", "--window", "1000000000000"});
   CHECK(result.code == 1);
   CHECK(contains(result.err, "out of memory: asked for"));
-  CHECK(contains(
-      result.err,
-      "for the states of 1000000000000 tokens; lower --length or --window, or use an attention kind"));
+  CHECK(contains(result.err,
+                 "for the states of 1000000000000 tokens; lower --length, --window or --batch, or use an "
+                 "attention kind"));
 }
 
 TEST_CASE("training refuses a data.test_path without text") {

@@ -37,16 +37,20 @@ class TextOutput {
  public:
   explicit TextOutput(bool silent) : silent_(silent), terminal_(is_controlling_terminal(STDOUT_FILENO)) {}
 
-  bool is_silent() const { return silent_; }
   void write(std::string_view text) {
     if (silent_) return;
     waiting_ += text;
     if (terminal_ && ends_inside_character()) return;
     flush();
   }
-  void flush() { print_generated_text(std::exchange(waiting_, {})); }
+  // Ends a text. Texts are divided by a line.
+  void end_text(bool is_last) {
+    write(is_last ? "\n" : "\n---\n");
+    if (!silent_) flush();
+  }
 
  private:
+  void flush() { print_generated_text(std::exchange(waiting_, {})); }
   bool ends_inside_character() const {
     for (size_t size = 1; size <= std::min<size_t>(3, waiting_.size()); ++size) {
       const auto byte = static_cast<uint8_t>(waiting_[waiting_.size() - size]);
@@ -158,16 +162,37 @@ TextLength compute_text_length(const AutoregressiveTask& task, const GenerationO
   return {length, window};
 }
 
-// Speed and state size of the text generation of one process. The times are totals over all texts that the
-// process generates.
+int64_t sum_over_processes(Communicator& processes, int64_t number) {
+  const auto numbers = all_gather_numbers(processes, number);
+  return std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
+}
+
+// Speed and state size of the text generation of one process or, after gather(), of all processes. The times
+// are totals over all texts that the process generates.
 struct Speed {
   // prompt_seconds is the total time of reading the prompts, and `seconds` is the total time of drawing
   // tokens.
   double prompt_seconds = 0, seconds = 0;
-  int64_t state_bytes = 0;    // size of the decoder state after the last text; 0 in the mode "recompute"
-  int64_t drawn_count = 0;    // tokens that were drawn, with the stop token that ends a text
-  int64_t unknown_count = 0;  // unknown tokens that were drawn
+  int64_t state_bytes = 0;           // size of the decoder state of the last batch; 0 in the mode "recompute"
+  int64_t drawn_count = 0;           // tokens that were drawn, with the stop token that ends a text
+  int64_t unknown_count = 0;         // unknown tokens that were drawn
   std::vector<Report> at_positions;  // speed over the 1,000 tokens before each position 2,000 * 10^n
+
+  double tokens_per_second() const { return static_cast<double>(drawn_count) / seconds; }
+  void gather(Communicator& processes) {
+    prompt_seconds = all_reduce_max(processes, prompt_seconds);
+    seconds = all_reduce_max(processes, seconds);
+    drawn_count = sum_over_processes(processes, drawn_count);
+    unknown_count = sum_over_processes(processes, unknown_count);
+  }
+  void add_fields(Report& report) const {
+    report.add("drawn_tokens", drawn_count)
+        .add("prompt_seconds", prompt_seconds)
+        .add("seconds", seconds)
+        .add("tokens_per_second", tokens_per_second())
+        .add("speed", at_positions)
+        .add("state_bytes", state_bytes);
+  }
 };
 
 // Returns a stream of `batch` texts with room for `capacity` tokens. If the states of the layers do not fit
@@ -194,8 +219,8 @@ std::vector<std::string> draw_texts(const AutoregressiveTask& task, const Genera
                                     TextOutput& output, Speed& speed) {
   const auto given = static_cast<int64_t>(prompt.size());
   const std::span<const int32_t> stops = task.tokenizer()->stop_tokens();
-  const Stopwatch prompt_watch(kCpu);
   const auto stream = make_stream(task, options, batch, given + length.drawn - 1, length.window);
+  const Stopwatch prompt_watch(kCpu);
   for (const int32_t token : prompt) stream->append(token);
   stream->read();
   speed.prompt_seconds += prompt_watch.measure_elapsed_seconds();
@@ -241,11 +266,6 @@ void gather_drawn(Communicator& processes, size_t batch, std::vector<std::string
       const auto round = all_gather_texts(processes, own < texts.size() ? texts[own] : "");
       for (size_t r = 0; r < size && row + r * batch < texts.size(); ++r) texts[row + r * batch] = round[r];
     }
-}
-
-int64_t sum_over_processes(Communicator& processes, int64_t number) {
-  const auto numbers = all_gather_numbers(processes, number);
-  return std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
 }
 
 }  // namespace
@@ -311,6 +331,7 @@ void check_generation_options(const Task& task, const CommandLine& line) {
 void generate_text(const LoadedTask& run, const GenerationOptions& options, int64_t max_batch,
                    const CommandLine& line) {
   const auto& task = run.as<AutoregressiveTask>();
+  const bool json = line.common_options.json;
   Communicator& processes = *init_process_group().communicator;
   const std::string prompt = broadcast_text(processes, read_prompt(line, *task.tokenizer()));
   const std::vector<int32_t> tokens = encode_prompt(prompt, *task.tokenizer());
@@ -319,17 +340,9 @@ void generate_text(const LoadedTask& run, const GenerationOptions& options, int6
   const int64_t batch = std::min(max_batch, (count + processes.size() - 1) / processes.size());
   const bool several = processes.size() > 1;
   std::vector<std::string> texts(static_cast<size_t>(count));
-  const auto end_text = [count](TextOutput& output, int64_t i) {
-    output.write(i + 1 < count ? "\n---\n" : "\n");
-    output.flush();
-  };
-  const auto write_text = [&](TextOutput& output, int64_t i) {
-    output.write(prompt + texts[static_cast<size_t>(i)]);
-    end_text(output, i);
-  };
   // Without --json, a single process prints the texts of a batch before it draws the next batch. If there are
   // several processes, process 0 prints all texts at the end.
-  TextOutput output(line.common_options.json || several);
+  TextOutput output(json || several);
   Speed speed;
   for (int64_t first = processes.rank() * batch; first < count; first += processes.size() * batch) {
     GenerationOptions own = options;
@@ -338,43 +351,37 @@ void generate_text(const LoadedTask& run, const GenerationOptions& options, int6
     if (now == 1) output.write(prompt);
     const auto drawn = draw_texts(task, own, now, tokens, length, output, speed);
     std::copy(drawn.begin(), drawn.end(), texts.begin() + first);
-    if (now == 1)
-      end_text(output, first);
-    else
-      for (int64_t i = first; i < first + now; ++i) write_text(output, i);
+    for (int64_t i = first; i < first + now; ++i) {
+      if (now > 1) output.write(prompt + texts[static_cast<size_t>(i)]);
+      output.end_text(i + 1 == count);
+    }
   }
   if (several) {
     gather_drawn(processes, static_cast<size_t>(batch), texts);
-    TextOutput gathered(line.common_options.json || !processes.is_first());
-    for (int64_t i = 0; i < count; ++i) write_text(gathered, i);
+    TextOutput gathered(json || !processes.is_first());
+    for (const std::string& text : texts) {
+      gathered.write(prompt + text);
+      gathered.end_text(&text == &texts.back());
+    }
   }
-  speed.prompt_seconds = all_reduce_max(processes, speed.prompt_seconds);
-  speed.seconds = all_reduce_max(processes, speed.seconds);
-  const int64_t prompt_unknown = count_unknown(*task.tokenizer(), tokens),
-                drawn_unknown = sum_over_processes(processes, speed.unknown_count);
-  warn_of_unknown_characters(prompt_unknown, "the prompt");
-  warn_of_unknown_text(drawn_unknown, "the generated text");
-  const int64_t drawn_count = sum_over_processes(processes, speed.drawn_count);
-  const auto drawn = static_cast<double>(drawn_count);
-  log_info(drawn, " tokens in ", speed.seconds, " s, ", drawn / speed.seconds, " tokens/s");
-  if (!line.common_options.json) return;
-  Report report;
-  report.add("count", count)
-      .add("prompt", prompt)
-      .add("prompt_tokens", static_cast<int64_t>(tokens.size()))
-      .add("length", length.drawn)
-      .add("drawn_tokens", drawn_count)
-      .add("batch", batch)
-      .add("window", length.window)
-      .add("mode", to_string(options.mode))
-      .add("prompt_seconds", speed.prompt_seconds)
-      .add("seconds", speed.seconds)
-      .add("tokens_per_second", drawn / speed.seconds)
-      .add("speed", speed.at_positions)
-      .add("state_bytes", speed.state_bytes)
-      .add("checkpoint", run.checkpoint_folder.string());
-  if (prompt_unknown > 0) report.add("unknown_prompt_tokens", prompt_unknown);
-  if (drawn_unknown > 0) report.add("unknown_tokens", drawn_unknown);
+  speed.gather(processes);
+  const int64_t unknown = count_unknown(*task.tokenizer(), tokens);
+  warn_of_unknown_characters(unknown, "the prompt");
+  warn_of_unknown_text(speed.unknown_count, "the generated text");
+  log_info(speed.drawn_count, " tokens in ", speed.seconds, " s, ", speed.tokens_per_second(), " tokens/s");
+  if (!json) return;
+  Report report = Report()
+                      .add("count", count)
+                      .add("batch", batch)
+                      .add("prompt", prompt)
+                      .add("prompt_tokens", static_cast<int64_t>(tokens.size()))
+                      .add("length", length.drawn)
+                      .add("window", length.window)
+                      .add("mode", to_string(options.mode));
+  speed.add_fields(report);
+  report.add("checkpoint", run.checkpoint_folder.string());
+  if (unknown > 0) report.add("unknown_prompt_tokens", unknown);
+  if (speed.unknown_count > 0) report.add("unknown_tokens", speed.unknown_count);
   print_report(report.add("texts", texts), line.common_options);
 }
 

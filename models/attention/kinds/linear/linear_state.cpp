@@ -1,4 +1,4 @@
-#include "models/attention/kinds/linear_state.h"
+#include "models/attention/kinds/linear/linear_state.h"
 
 #include "ops/elementwise.h"
 #include "ops/feature_map.h"
@@ -22,11 +22,13 @@ Tensor read_linear_attention_tokens(const Tensor& q, const Tensor& k, const Tens
   state.key_sum.add_scaled(reshape(slice(added, -1, width, width + 1), state.key_sum.shape()));
   if (position == 0) return linear_attention(q, k, v, options);
   const Tensor queries = map(q),
-               inside = linear_attention(queries, keys, values,
-                                         {.causal = true, .feature_map = FeatureMap::identity, .normalized = false}),
+               inside = linear_attention(
+                   queries, keys, values,
+                   {.causal = true, .feature_map = FeatureMap::identity, .normalized = false}),
                before = permute(matmul(permute(queries, {0, 2, 1, 3}), earlier), {0, 2, 1, 3}),
                total = add(inside, before);
-  return cast(div(slice(total, -1, 0, width), add(slice(total, -1, width, width + 1), options.eps)), v.dtype());
+  return cast(div(slice(total, -1, 0, width), add(slice(total, -1, width, width + 1), options.eps)),
+              v.dtype());
 }
 
 }  // namespace tapeformer

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <array>
 
-#include "models/attention/kinds/learned_features.h"
-#include "models/attention/kinds/linear_state.h"
+#include "models/attention/kinds/linear/learned_features.h"
+#include "models/attention/kinds/linear/linear_state.h"
 #include "models/layers/option_error.h"
 #include "ops/elementwise.h"
 #include "ops/feature_map.h"

@@ -1,8 +1,8 @@
-#include "models/attention/kinds/learned_features.h"
+#include "models/attention/kinds/linear/learned_features.h"
 
 #include <cmath>
 
-#include "models/attention/kinds/linear_state.h"
+#include "models/attention/kinds/linear/linear_state.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 #include "ops/softmax.h"
