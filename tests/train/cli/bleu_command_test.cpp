@@ -85,6 +85,7 @@ TEST_CASE("errors of bleu name the file, the line and both numbers of lines") {
                  "is UTF-16, expected UTF-8"));
   CHECK(contains(files.error({files.write("long", std::string((1 << 20) + 1, 'a')), two}),
                  "long:1: the line has 1048577 bytes, expected at most 1048576"));
+  CHECK(contains(files.error({two, "/dev/zero"}), "/dev/zero: a line has more than 1048576 bytes"));
   CHECK(contains(files.error({two}, 2), "REFERENCE"));
   CHECK(contains(files.error({two, "-"}, 2), "only HYPOTHESIS can be \"-\""));
   CHECK(contains(files.error({two, two, "--tokenize", "zh"}, 2),

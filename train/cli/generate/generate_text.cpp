@@ -68,7 +68,7 @@ class TextOutput {
 // other processes, because mpirun passes standard input only to process 0.
 std::string read_prompt_file(const std::string& path) {
   if (path == kStandardInputName)
-    return get_process_rank() == 0 ? InputStream(path).read_all(kMaxPromptBytes) : "";
+    return get_process_rank() == 0 ? InputStream(path, kMaxPromptBytes).read_all(kMaxPromptBytes) : "";
   const Bytes bytes = read_unpacked(path, kMaxPromptBytes);
   return {bytes.begin(), bytes.end()};
 }

@@ -22,7 +22,7 @@ struct SegmentFile {
 
 Bytes read_segment_bytes(const std::string& path) {
   if (!InputStream::is_named_by(path)) return read_unpacked(path, kMaxSegmentFileBytes);
-  const std::string text = InputStream(path).read_all(kMaxSegmentFileBytes);
+  const std::string text = InputStream(path, kMaxSegmentBytes).read_all(kMaxSegmentFileBytes);
   return {text.begin(), text.end()};
 }
 

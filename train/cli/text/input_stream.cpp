@@ -120,9 +120,14 @@ std::string InputStream::location() const {
 }
 
 std::string InputStream::read_all(int64_t max_bytes) {
-  while (fill(true))
+  while (fill(true)) {
     if (static_cast<int64_t>(buffer_.size()) > max_bytes)
       throw DataError(concat_text(name_, ": has more than ", max_bytes, " bytes"));
+    // A device such as /dev/zero has no lines and no end.
+    const size_t line = buffer_.rfind('\n') + 1;  // 0 if there is no line end
+    if (buffer_.size() - line > max_line_bytes_)
+      throw DataError(concat_text(name_, ": a line has more than ", max_line_bytes_, " bytes"));
+  }
   return buffer_.substr(line_begin_);
 }
 

@@ -38,7 +38,7 @@ class InputStream {
   // Returns the encoding of the bytes that have arrived; see detect_text_encoding().
   const TextEncoding& encoding() const { return encoding_; }
   // Returns the rest of the stream. Throws DataError if the stream is compressed or cannot be read, and if
-  // the rest has more than `max_bytes` bytes.
+  // the rest has more than `max_bytes` bytes or a line of more than max_line_bytes bytes.
   std::string read_all(int64_t max_bytes);
 
  private:
