@@ -70,6 +70,17 @@ TEST_CASE("eval, score, generate and trainings take an imported run") {
   CHECK(tuned.code == 0);
   CHECK(contains(tuned.err, "the tokens are those of model.init: bpe, 13 tokens"));
   CHECK(read_weights(imported.path("tuned")) != read_weights(imported.run()));
+  const ProgramResult linearized =
+      with_text({"linearize", imported.run(), "--attention", "window-linear", "--run-dir",
+                 imported.path("linear"), "--transfer-steps", "1", "--steps", "1", "--json", "--set",
+                 "data.test_share=0.5", "--set", "data.eval_limit=2", "--set", "attention.window=4"});
+  CAPTURE(linearized.err);
+  REQUIRE(linearized.code == 0);
+  CHECK(!contains(linearized.err, "another function"));
+  CHECK(Json::parse(linearized.out)["models"][0]["bits_per_byte"] > 1);
+  const ProgramResult unused = with_text({"eval", imported.run(), "--set", "data.eval_limit=2"});
+  CHECK(unused.code == 2);
+  CHECK(contains(unused.err, "data.eval_limit"));
   const ProgramResult without_text = run_program({"eval", imported.run()});
   CHECK(without_text.code == 3);
   CHECK(contains(without_text.err, "data.path: data set \"text\" needs a file"));

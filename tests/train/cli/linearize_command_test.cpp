@@ -84,6 +84,7 @@ TEST_CASE("linearize: what cannot work is refused before a training") {
   CHECK(error({"--attention", "liner"}).find("linear") != std::string::npos);
   CHECK(error({"--keep", "1"}).find("from 0 on") != std::string::npos);
   CHECK(error({"--keep", "0"}).find("no layer is left") != std::string::npos);
+  CHECK(error({"--set", "attention.window=1000"}).find("expected less than the length") != std::string::npos);
 }
 
 TEST_CASE("a training with a teacher of other tokens is an error") {

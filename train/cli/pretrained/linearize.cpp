@@ -147,6 +147,7 @@ class Plan {
         if (layer.kind == kind_.name) return layer;
       throw ConfigError("--keep: no layer is left");
     }();
+    check_window(choice);
     std::vector<std::string> patterns;
     const auto attention = make_attention(
         choice.kind, choice.options,
@@ -154,6 +155,16 @@ class Plan {
     if (!attention->saved_tensors().empty()) patterns.emplace_back("*.inner_attention.*");
     if (kind_.get_conv(choice.options).kernel > 0) patterns.emplace_back("*.attention.conv.*");
     return patterns;
+  }
+
+  // If a window contains all tokens, nothing is left for the new parameters.
+  void check_window(const AttentionLayerChoice& choice) const {
+    const int64_t length = teacher_.as<AutoregressiveTask>().model().options().max_length;
+    if (!has_option(kind_.options, "window")) return;
+    if (const auto window = choice.options.get<int64_t>("window"); window >= length)
+      throw ConfigError(concat_text("attention.window = ", window,
+                                    ": expected less than the length of the sequences, ", length,
+                                    ", which the window would contain as a whole"));
   }
 
   // Returns a pattern of the biases of projections if the teacher has them and the kind has none.
@@ -205,19 +216,24 @@ TrainResult train(const Config& config, const fs::path& run_dir, const CommandLi
 }
 
 // Returns the settings of --set that choose data and arithmetic, which the teacher takes, too: the run of an
-// imported model names no text.
+// imported model names no text. Loaded models have no data.eval_limit.
 std::vector<std::string> list_shared_settings(const CommandLine& line) {
   std::vector<std::string> shared;
   for (const std::string& setting : line.common_options.config_settings)
-    if (setting.starts_with("data.") || setting.starts_with("run.")) shared.push_back(setting);
+    if ((setting.starts_with("data.") && !setting.starts_with("data.eval_limit")) ||
+        setting.starts_with("run."))
+      shared.push_back(setting);
   return shared;
 }
 
-// Returns the results of an evaluation, and the speed and the state of decoding one sequence.
-Report describe_model(const LoadedTask& loaded, const std::string& name, double training_seconds) {
+// Returns the results of an evaluation of at most `eval_limit` examples (0: all), and the speed and the state
+// of decoding one sequence.
+Report describe_model(const LoadedTask& loaded, const std::string& name, double training_seconds,
+                      int64_t eval_limit) {
   Report report;
   report.add("model", name).add("attention", join_kind_names(make_attention_pattern(loaded.config())));
-  const TaskEvaluation evaluation = loaded.task->open_evaluation({.split = "test"})->evaluate();
+  const TaskEvaluation evaluation =
+      loaded.task->open_evaluation({.split = "test", .limit = eval_limit})->evaluate();
   add_fields(evaluation.results, report);
   report.add("training_seconds", training_seconds);
   const auto& model = loaded.as<AutoregressiveTask>().model();
@@ -268,11 +284,12 @@ int run_linearize(const Arguments& arguments) {
     student = is_transfer ? plan.transfer_dir() : plan.run_dir();
   }
   if (student.empty()) throw ConfigError("--steps 0: nothing is left to train");
+  const LoadedTask trained = load(student.string(), "latest");
+  const int64_t limit = trained.config().data.eval_limit;
   Report report;
   report
-      .add("models",
-           std::vector<Report>{describe_model(teacher, "teacher", 0),
-                               describe_model(load(student.string(), "latest"), "student", seconds)})
+      .add("models", std::vector<Report>{describe_model(teacher, "teacher", 0, limit),
+                                         describe_model(trained, "student", seconds, limit)})
       .add("run_dir", student.string());
   print_report(report, line->common_options);
   return 0;

@@ -48,17 +48,20 @@ fs::path find_checkpoint_folder(const RunChoice& choice) {
 // Reads the config of a checkpoint. Throws CheckpointError if the config is invalid, and ConfigError if the
 // settings are.
 Config read_config(const Checkpoint& checkpoint, const RunChoice& choice) {
-  const auto read = [&](const std::vector<std::string>& settings, const std::string& device) {
+  const auto read = [&](const std::vector<std::string>& settings, const std::string& device,
+                        ConfigPurpose purpose) {
     return load_config(
         checkpoint.config_path(), settings,
-        {.unused_key_policy = UnusedKeyPolicy::ignore_in_file, .purpose = choice.purpose, .device = device});
+        {.unused_key_policy = UnusedKeyPolicy::ignore_in_file, .purpose = purpose, .device = device});
   };
+  const bool has_settings = !choice.config_settings.empty();
   try {
-    return read(choice.config_settings, choice.config_settings.empty() ? "" : choice.device.to_string());
+    return read(choice.config_settings, has_settings ? choice.device.to_string() : "", choice.purpose);
   } catch (const ConfigError& error) {
-    if (choice.config_settings.empty()) throw CheckpointError(error.what());
+    if (!has_settings) throw CheckpointError(error.what());
     try {
-      read({}, "");
+      // The config of a run can lack what a setting gives, such as data.path.
+      read({}, "", ConfigPurpose::generation);
     } catch (const ConfigError& own_error) {
       throw CheckpointError(own_error.what());
     }
