@@ -105,6 +105,7 @@ class KindTester {
   std::string test_replay() const;
   std::string test_prefix() const;
   std::string test_recurrent_form() const;
+  std::string test_reading() const;
   std::string test_state() const;
   std::string test_float32() const;
   std::string test_bfloat16() const;
@@ -139,6 +140,7 @@ std::vector<AttentionTestResult> KindTester::run() {
                         {"replay", &KindTester::test_replay, c.reversible},
                         {"prefixes", &KindTester::test_prefix, c.causal},
                         {"recurrent form", &KindTester::test_recurrent_form, c.recurrent},
+                        {"reading", &KindTester::test_reading, c.recurrent},
                         {"state", &KindTester::test_state, c.recurrent},
                         {"float32", &KindTester::test_float32},
                         {"bfloat16", &KindTester::test_bfloat16, c.bfloat16},
@@ -398,6 +400,25 @@ std::string KindTester::test_recurrent_form() const {
       if (!problem.empty()) return problem;
     }
     state->reset();
+  }
+  return "";
+}
+
+std::string KindTester::test_reading() const {
+  const auto attention = make();
+  const Tensor expected = attend(*attention, inputs_, kCausalMask, {});
+  const NoGradScope no_grad;
+  const auto state = attention->make_state({kBatch, setup_.heads, setup_.dim, setup_.dim, setup_.length,
+                                            DType::float64, kCpu, "layers.0.attention"});
+  const int64_t half = setup_.length / 2;
+  for (int64_t first = 0, last = half; first < setup_.length; first = last, last = setup_.length) {
+    const auto take = [&](const Tensor& x) { return slice(x, 1, first, last); };
+    const KindInputs part = map_inputs(inputs_, take);
+    const Tensor out =
+        attention->read_tokens(part.x, part.q, part.k, part.v, {*state, {}, first}, {}, "layers.0.attention");
+    const std::string problem = compare(
+        out, take(expected), 1e-10, concat_text("read_tokens() from token ", first, " on, and forward()"));
+    if (!problem.empty()) return problem;
   }
   return "";
 }

@@ -31,6 +31,7 @@ enum class Fault {
   contiguous,       // the strides of the inputs are ignored
   infinite,         // the result has infinite elements
   step,             // step() copies v to its result
+  reading,          // read_tokens() ignores the state
   state,            // the state has a size of 0 bytes
   growth,           // the state has one byte per token
   allocation,       // step() allocates memory
@@ -81,6 +82,12 @@ class FaultyAttention final : public Attention {
             const Tensor& out) const override {
     const Tensor copy = fault_ == Fault::allocation ? v.clone() : v;
     std::copy_n(copy.data<double>(), copy.numel(), out.data<double>());
+  }
+  Tensor read_tokens(const Tensor& x, const Tensor& q, const Tensor& k, const Tensor& v,
+                     const LayerState& state, const ForwardContext& context,
+                     const std::string& name) const override {
+    if (fault_ == Fault::reading) return forward(q, k, v, {.causal = true, .key_lengths = {}}, context, name);
+    return Attention::read_tokens(x, q, k, v, state, context, name);
   }
 
  private:
@@ -139,7 +146,7 @@ TEST_CASE("every attention kind passes the tests of its capabilities") {
     for (const Device device : list_devices()) {
       const auto results = run_attention_tests(kind, test_options(kind.name), {.device = device});
       CHECK(list_failures(results) == "");
-      CHECK(results.size() == 17);
+      CHECK(results.size() == 18);
     }
   }
 }
@@ -189,6 +196,8 @@ TEST_CASE("control: the tests of attention kinds find wrong recurrent forms and 
   AttentionCapabilities capabilities{.causal = true, .recurrent = true};
   CHECK(contains(list_failures(test_fault(Fault::step, capabilities)),
                  "recurrent form: step() with a new state and forward() at token 1"));
+  CHECK(contains(list_failures(test_fault(Fault::reading, capabilities)),
+                 "reading: read_tokens() from token 4 on, and forward()"));
   CHECK(!contains(list_failures(test_fault(Fault::step, capabilities)), "state: "));
   CHECK(contains(list_failures(test_fault(Fault::state, capabilities)),
                  "state: expected a state of at least 1 byte, got 0"));
