@@ -13,9 +13,12 @@ struct Batch {
   // (batch,) int64 number of tokens or elements of each example, without padding. Undefined if no example is
   // padded.
   Tensor lengths = {};
-  Tensor labels = {};  // (batch,) int64 classes; undefined if the data set has no labels
+  // (batch,) int64 classes, or (batch, labels) int64 labels of utterances; undefined if there are none.
+  Tensor labels = {};
+  Tensor label_lengths = {};  // (batch,) int64 number of labels of each utterance, without padding
   // (batch, length, features) float32 feature vectors. If each example is a set of feature vectors, the batch
-  // has `elements` instead of `tokens`. Padding elements are 0.
+  // has `elements` instead of `tokens`. The features of the frames of utterances are `elements`, too. Padding
+  // elements are 0.
   Tensor elements = {};
   Tensor targets = {};  // (batch,) float32; the data set defines their meaning
   // (batch, length) uint8 or int64: the token that position t must predict, if it is not token t + 1. The

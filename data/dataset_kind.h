@@ -1,5 +1,6 @@
-// Kinds of data sets: the data sets of the catalogue (data/sets/catalogue.h), and those that a program adds.
-// A kind has a name, options of its own and functions that make its splits.
+// Kinds of data sets. A kind has a name, options of its own and functions that make its splits. The families
+// of built-in kinds are listed at the end of this file: a family is a file with a struct of options, their
+// table and the functions that make its kinds. Programs can add kinds.
 #pragma once
 
 #include <deque>
@@ -27,9 +28,17 @@ struct DatasetRequest {
   bool use_random_windows = false;  // for texts; see TextOptions::use_random_windows
 };
 
+// Invalid options with their problems.
+class OptionProblems : public std::vector<std::pair<std::string, std::string>> {
+ public:
+  void require(bool condition, const std::string& option, const std::string& problem) {
+    if (!condition) emplace_back(option, problem);
+  }
+};
+
 struct DatasetKind {
   std::string name;
-  std::string help;  // a one-line description
+  std::string help = {};  // a one-line description
   std::vector<OptionSpec> options = {};
   DatasetType type = DatasetType::sequences;
   std::vector<std::string> model_types = {"sequence"};  // types of models that can learn the data set
@@ -46,13 +55,22 @@ struct DatasetKind {
   // Returns whether training evaluates on the split "valid" instead of "test". Empty: on "test".
   std::function<bool(const OptionValues& options)> has_validation_split = nullptr;
   // Returns invalid options with their problems. Optional.
-  std::function<std::vector<std::pair<std::string, std::string>>(const OptionValues& options)> find_problems =
-      nullptr;
+  std::function<OptionProblems(const OptionValues& options)> find_problems = nullptr;
 };
 
 // See Registry in core/options/part.h.
 void register_dataset_kind(DatasetKind kind);
 const std::deque<DatasetKind>& list_dataset_kinds();
 const DatasetKind& find_dataset_kind(const std::string& name);
+
+// The built-in families.
+std::vector<DatasetKind> make_image_kinds();         // data/images/images.cpp
+std::vector<DatasetKind> make_image_folder_kinds();  // data/images/image_folder.cpp
+std::vector<DatasetKind> make_symbol_kinds();        // data/generated/symbol_sets.cpp
+std::vector<DatasetKind> make_expression_kinds();    // data/generated/listops.cpp
+std::vector<DatasetKind> make_vector_kinds();        // data/generated/vector_sets.cpp
+std::vector<DatasetKind> make_text_kinds();          // data/text_kinds.cpp
+std::vector<DatasetKind> make_translation_kinds();   // data/translation/translation_kinds.cpp
+std::vector<DatasetKind> make_speech_kinds();        // data/speech/speech_options.cpp
 
 }  // namespace tapeformer

@@ -6,6 +6,7 @@
 #include "core/system/log.h"
 #include "core/system/machine.h"
 #include "core/threads/threads.h"
+#include "data/images/image_folder.h"
 #include "models/layers/adapted_layers.h"
 #include "ops/linear.h"
 #include "train/name_patterns.h"

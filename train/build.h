@@ -6,7 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "data/make_dataset.h"
+#include "data/dataset_kind.h"
+#include "data/text/text_dataset.h"
 #include "models/autoregressive_model.h"
 #include "models/classifier.h"
 #include "models/layers/option_error.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/make_dataset.h"
+#include "data/text/text_dataset.h"
 #include "models/autoregressive_model.h"
 #include "models/example_model.h"
 #include "train/distributed/communicator.h"

@@ -15,7 +15,7 @@ namespace tapeformer {
 class Tokenizer;
 
 struct DatasetInfo {
-  std::string name, split;
+  std::string name = {}, split = {};
   int64_t vocabulary = 0;  // tokens are in [0, vocabulary)
   // Each example in a batch has length + 1 tokens or vectors, including padding. A language model predicts
   // `length` of these tokens, because it does not predict the first token.
@@ -29,6 +29,14 @@ struct DatasetInfo {
 
   bool operator==(const DatasetInfo&) const = default;
 };
+
+// The place of a batch in a training. Both numbers are counted from the start.
+struct BatchPlace {
+  int64_t number = 0, epoch = 0;
+};
+
+// Throws ConfigError unless `split` is "train", "valid" or "test".
+void require_split(const std::string& split);
 
 class Dataset {
  public:
@@ -58,6 +66,15 @@ class Dataset {
   // the data set documents which other tensors of the batch are defined. Throws ShapeError if an index is
   // outside [0, size()).
   virtual Batch batch(std::span<const int64_t> indices) const = 0;
+  // Returns the examples for a training, in which a data set may change them at random.
+  virtual Batch training_batch(std::span<const int64_t> indices, const BatchPlace& /*place*/) const {
+    return batch(indices);
+  }
+  // Returns the index or the name of an example, for error messages.
+  virtual std::string describe_example(int64_t index) const { return std::to_string(index); }
+  // Returns a text with the size, the name and the split of the data set, and a checksum of a part of its
+  // contents.
+  virtual std::string compute_digest() const;
 
  protected:
   // Throws ShapeError if an index is outside [0, size).

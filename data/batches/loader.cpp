@@ -55,6 +55,11 @@ double Loader::count_batches(double epochs) const {
   return plan_ ? plan_->count_batches(epochs) : epochs * static_cast<double>(batches_per_epoch_);
 }
 
+double Loader::compute_padding_share() const {
+  const std::lock_guard lock(mutex_);
+  return plan_.value().compute_padding_share();
+}
+
 int64_t Loader::count_complete_epochs(int64_t batches) const {
   const std::lock_guard lock(mutex_);
   return plan_ ? plan_->count_complete_epochs(batches) : batches / batches_per_epoch_;

@@ -57,6 +57,8 @@ class Loader {
   int64_t batches_per_epoch() const;
   // Returns the number of batches in the first `epochs` epochs. Both numbers can be fractional.
   double count_batches(double epochs) const;
+  // Returns the share of padding in the first epoch; only with LoaderOptions::batch_tokens.
+  double compute_padding_share() const;
   // Returns the number of complete epochs among the first `batches` batches.
   int64_t count_complete_epochs(int64_t batches) const;
 

@@ -149,8 +149,7 @@ class CifarImageFiles : public ImageFiles {
 }  // namespace
 
 std::unique_ptr<const ImageFiles> open_image_files(const CatalogueEntry& set, const fs::path& folder) {
-  if (set.format == DatasetFormat::cifar) return std::make_unique<CifarImageFiles>(folder);
-  check(set.format == DatasetFormat::idx, "open_image_files", set.name, " is not a data set of images");
+  if (set.name == "cifar10") return std::make_unique<CifarImageFiles>(folder);
   return std::make_unique<IdxImageFiles>(folder);
 }
 

@@ -20,7 +20,7 @@
 #include "data/files/text_lines.h"
 #include "data/images/jpeg.h"
 #include "data/images/picture.h"
-#include "data/sets/catalogue.h"
+#include "data/shared_options.h"
 
 namespace tapeformer {
 namespace {
@@ -225,7 +225,49 @@ void report_faults(const Faults& faults, const std::string& folder, bool refuse)
   log_warning(folder, ": left out ", faults.size(), " files:\n", text);
 }
 
+OptionTable<ImageFolderOptions> make_table() {
+  using O = ImageFolderOptions;
+  OptionTable<O> table(OptionUse::data);
+  table
+      .add("image_size", &O::image_size,
+           "side of the square images; pictures are cropped at the centre and averaged")
+      .use_for(OptionUse::model)
+      .require_range(2, 512);
+  table.add_choice<int64_t>("color", &O::channels, {{"rgb", 3}, {"gray", 1}}, "rgb or gray")
+      .use_for(OptionUse::model);
+  table.add_choice("bad_images", &O::reject_faulty_files, {{"drop", false}, {"refuse", true}},
+                   "treatment of files that cannot be used");
+  table.add("image_cache", &O::cache_folder, "folder for decoded pictures; empty: none")
+      .mark_as_path()
+      .allow_change_on_resume();
+  add_split_options(table);
+  return table;
+}
+
 }  // namespace
+
+std::vector<DatasetKind> make_image_folder_kinds() {
+  const auto table = make_table();
+  DatasetKind kind{
+      .name = kSetName, .options = table.specs(), .type = DatasetType::images, .model_types = {"image"}};
+  kind.get_info = [table](const OptionValues& values, const DatasetRequest& request) {
+    const ImageFolderOptions options = table.read(values);
+    return make_image_info(kSetName, request.split, options.image_size, options.image_size, options.channels);
+  };
+  kind.make = [table](const OptionValues& values, const DatasetRequest& request) {
+    ImageFolderOptions options = table.read(values);
+    options.limit = request.limit;
+    return make_image_dataset(load_image_folder(request.split, options));
+  };
+  kind.has_validation_split = [table](const OptionValues& values) {
+    return has_validation_part(table.read(values));
+  };
+  kind.find_problems = [table](const OptionValues& values) {
+    return find_split_problems(table.read(values),
+                               concat_text("data set \"", kSetName, "\" needs the folder of the pictures"));
+  };
+  return {kind};
+}
 
 PicturePathList list_picture_paths(const std::string& folder) {
   if (!is_folder(folder)) throw DataError(folder + ": is not a folder");
@@ -236,6 +278,7 @@ PicturePathList list_picture_paths(const std::string& folder) {
 
 std::vector<std::string> select_split_paths(std::vector<std::string> paths, const std::string& split,
                                             double valid_share, double test_share) {
+  require_split(split);
   std::sort(paths.begin(), paths.end(), [](const std::string& a, const std::string& b) {
     return std::pair(hash_of(a), a) < std::pair(hash_of(b), b);
   });
@@ -246,8 +289,7 @@ std::vector<std::string> select_split_paths(std::vector<std::string> paths, cons
   const auto valid = test + std::min<int64_t>(part(valid_share), paths.end() - test);
   if (split == "test") return {paths.begin(), test};
   if (split == "valid") return {test, valid};
-  if (split == "train") return {valid, paths.end()};
-  throw ConfigError(describe_unknown_name(split, "a split", {"train", "valid", "test"}));
+  return {valid, paths.end()};
 }
 
 ImageSet load_image_folder(const std::string& split, const ImageFolderOptions& options) {

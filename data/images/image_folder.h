@@ -16,9 +16,9 @@ struct ImageFolderOptions {
   // fraction valid_share of the pictures in `path`. If test_path is empty, the test split contains the
   // fraction test_share of these pictures.
   std::string valid_path = {}, test_path = {};
-  double valid_share = 0, test_share = 0;  // fractions of the pictures in `path`, from 0 to 1
-  int64_t image_size = 32;                 // side of the images in pixels
-  int64_t channels = 3;                    // 1: grey, 3: RGB
+  double valid_share = 0.05, test_share = 0.05;  // fractions of the pictures in `path`, from 0 to 1
+  int64_t image_size = 32;                       // side of the images in pixels
+  int64_t channels = 3;                          // 1: grey, 3: RGB
   // If true, a file that cannot be used throws DataError. If false, the file is skipped with a warning.
   bool reject_faulty_files = false;
   std::string cache_folder = {};  // folder in which decoded images are cached; empty: no cache

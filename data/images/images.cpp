@@ -1,10 +1,13 @@
 #include "data/images/images.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/options/option_names.h"
+#include "core/options/option_table.h"
 #include "core/system/log.h"
 #include "core/threads/threads.h"
+#include "data/dataset_kind.h"
 #include "data/images/image_files.h"
 #include "data/images/picture.h"
 #include "data/sets/directory.h"
@@ -37,15 +40,14 @@ SplitRange find_split_range(const std::string& name, const std::string& split, i
     throw ConfigError(concat_text(name, ": ", name_option("ImageOptions::validation_count"),
                                   ": expected fewer than the ", with_commas(train),
                                   " training examples, got ", options.validation_count));
+  require_split(split);
   SplitRange range;
   if (split == "train")
     range = {ImagePart::train, 0, train - options.validation_count};
   else if (split == "valid")
     range = {ImagePart::train, train - options.validation_count, train};
-  else if (split == "test")
-    range = {ImagePart::test, 0, test};
   else
-    throw ConfigError(describe_unknown_name(split, "a split", {"train", "valid", "test"}));
+    range = {ImagePart::test, 0, test};
   if (split == "valid" && options.validation_count == 0)
     throw ConfigError(name + ": no validation split, because " +
                       name_option("ImageOptions::validation_count") + " is 0");
@@ -53,7 +55,99 @@ SplitRange find_split_range(const std::string& name, const std::string& split, i
   return range;
 }
 
+class ImageDataset : public Dataset {
+ public:
+  explicit ImageDataset(ImageSet images) : images_(std::move(images)) {
+    info_ = make_image_info(images_.name, images_.split, images_.height, images_.width, images_.channels);
+  }
+
+  const DatasetInfo& info() const override { return info_; }
+  int64_t size() const override { return images_.pixels.size(0); }
+
+  Batch batch(std::span<const int64_t> indices) const override {
+    check_indices(indices);
+    const auto count = static_cast<int64_t>(indices.size());
+    const int64_t dims = images_.pixels.size(1);
+    Batch batch;
+    batch.tokens = Tensor::empty({count, dims}, DType::uint8);
+    batch.labels = Tensor::empty({count}, DType::int64);
+    const auto* pixels = images_.pixels.data<uint8_t>();
+    const auto* labels = images_.labels.data<int64_t>();
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t index = indices[static_cast<size_t>(i)];
+      std::memcpy(batch.tokens.data<uint8_t>() + i * dims, pixels + index * dims, static_cast<size_t>(dims));
+      batch.labels.data<int64_t>()[i] = labels[index];
+    }
+    return batch;
+  }
+
+ private:
+  ImageSet images_;
+  DatasetInfo info_;
+};
+
+OptionTable<ImageOptions> make_table(bool has_color) {
+  using O = ImageOptions;
+  OptionTable<O> table(OptionUse::model);
+  if (has_color) table.add_choice("color", &O::use_grey, {{"rgb", false}, {"gray", true}}, "rgb or gray");
+  table.add("downscale", &O::downscale, "average blocks of k x k pixels")
+      .require_one_of_integers({1, 2, 4, 7});
+  table.add("validation", &O::validation_count, "examples held out from the end of the training split")
+      .use_for(OptionUse::data)
+      .require_at_least(0);
+  return table;
+}
+
+DatasetKind make_kind(const CatalogueEntry& set) {
+  const auto table = make_table(set.channels == 3);
+  DatasetKind kind{.name = std::string(set.name),
+                   .help = std::string(set.title),
+                   .options = table.specs(),
+                   .type = DatasetType::images,
+                   .model_types = {"image", "classification"},
+                   .classes = set.classes};
+  kind.get_info = [&set, table](const OptionValues& values, const DatasetRequest& request) {
+    const ImageOptions options = table.read(values);
+    return make_image_info(std::string(set.name), request.split, set.height / options.downscale,
+                           set.width / options.downscale, options.use_grey ? 1 : set.channels);
+  };
+  kind.make = [&set, table](const OptionValues& values, const DatasetRequest& request) {
+    ImageOptions options = table.read(values);
+    options.data_dir = request.data_dir;
+    options.limit = request.limit;
+    return make_image_dataset(load_images(std::string(set.name), request.split, options));
+  };
+  kind.has_validation_split = [table](const OptionValues& values) {
+    return table.read(values).validation_count > 0;
+  };
+  kind.find_problems = [&set, table](const OptionValues& values) {
+    const int64_t k = table.read(values).downscale;
+    OptionProblems problems;
+    problems.require(set.height % k == 0 && set.width % k == 0, "downscale",
+                     concat_text(k, " does not divide images of ", set.height, " x ", set.width));
+    return problems;
+  };
+  return kind;
+}
+
 }  // namespace
+
+std::shared_ptr<const Dataset> make_image_dataset(ImageSet images) {
+  return std::make_shared<const ImageDataset>(std::move(images));
+}
+
+DatasetInfo make_image_info(const std::string& name, const std::string& split, int64_t height, int64_t width,
+                            int64_t channels) {
+  constexpr int64_t kByteValues = 256;
+  return {name, split, kByteValues, height * width * channels - 1, height, width, channels};
+}
+
+std::vector<DatasetKind> make_image_kinds() {
+  std::vector<DatasetKind> kinds;
+  for (const CatalogueEntry& set : list_catalogue_entries())
+    if (set.type == DatasetType::images) kinds.push_back(make_kind(set));
+  return kinds;
+}
 
 void check_downscale(const std::string& name, int64_t height, int64_t width, int64_t k) {
   if (k < 1 || height % k != 0 || width % k != 0)

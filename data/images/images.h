@@ -7,9 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "core/tensor.h"
+#include "data/batches/dataset.h"
 
 namespace tapeformer {
 
@@ -32,6 +34,14 @@ struct ImageSet {
 
 // Reads a split of a data set.
 ImageSet load_images(const std::string& name, const std::string& split, const ImageOptions& options = {});
+
+// Returns the images as a data set. A batch has the uint8 tensor `tokens` (batch, height * width * channels)
+// and the int64 tensor `labels` (batch,).
+std::shared_ptr<const Dataset> make_image_dataset(ImageSet images);
+
+// Returns the information of a data set of images. Its vocabulary are the values of a byte.
+DatasetInfo make_image_info(const std::string& name, const std::string& split, int64_t height, int64_t width,
+                            int64_t channels);
 
 // Returns a summary such as "mnist: 55,000 train, 5,000 valid (the last of train), 10,000 test".
 std::string describe_splits(const std::string& name, int64_t train, int64_t valid, int64_t test);

@@ -1,6 +1,6 @@
-// The table of named data sets. A row contains the type, the format, the sizes, the files with checksums, and
-// the origin of a data set. To add a data set of a known format, add a row in catalogue.cpp. The table is
-// constant, and all functions are thread-safe.
+// The table of data sets that come with files of their own: their types, sizes, files with checksums, and
+// origins. To add a data set of a known format, add a row in catalogue.cpp. The table is constant, and all
+// functions are thread-safe.
 #pragma once
 
 #include <array>
@@ -25,31 +25,8 @@ enum class DatasetType {
   lexicon,  // pronunciations of words, for data sets of speech
 };
 
-// The layout of the files of a data set, or the generator of a data set without files. Each format has a
-// separate reader or generator.
-enum class DatasetFormat {
-  copy_task,         // no files; made by CopyTask (data/symbol_tasks.h)
-  duplication_task,  // no files; made by DuplicationTask
-  mqar,              // no files; made by RecallTask (data/recall_tasks.h)
-  parity,            // no files; made by ParityTask
-  palindrome,        // no files; made by PalindromeTask
-  listops,           // no files; made by ListOps (data/listops.h)
-  set_maximum,       // no files; made by SetMaximumTask (data/set_tasks.h)
-  set_mixture,       // no files; made by SetMixtureTask
-  image_folder,      // a folder of pictures (data/images/image_folder.h)
-  idx,               // pairs of IDX files, as in MNIST
-  cifar,             // binary records, as in CIFAR-10
-  text,              // files of arbitrary bytes (data/text/text_dataset.h)
-  prompts,           // JSON lines with prompts and answers (data/text/prompts/prompt_dataset.h)
-  sentence_pairs,    // files of sentences and translations (data/translation/sentence_pairs.h)
-  verse_pairs,       // as sentence_pairs, with files of the chapter of each line
-  an4,               // features of the speech corpus CMU AN4 (data/speech/corpus.h)
-  spoken_digits,
-  timit,
-  librispeech,
-  kaldi,
-  cmudict,
-};
+// The layout of the files of a corpus of speech (data/speech/read_corpus.h) or of a lexicon.
+enum class CorpusFormat { none, an4, spoken_digits, timit, librispeech, kaldi, cmudict };
 
 // The labels in the files of a speech corpus.
 enum class SpeechLabelKind {
@@ -70,10 +47,10 @@ struct CatalogueFile {
 struct CatalogueEntry {
   std::string_view name;  // name of the data set, and of its folder in a data directory
   DatasetType type;
-  DatasetFormat format;
-  std::string_view title = {};  // one line for listings
+  CorpusFormat format = CorpusFormat::none;  // of speech and lexicons
+  std::string_view title = {};               // one line for listings
 
-  // Size of images; 0 if the user chooses the size.
+  // Size of images.
   int64_t height = 0, width = 0, channels = 0;
 
   int64_t classes = 0;  // number of classes of the labels; 0: no labels

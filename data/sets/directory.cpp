@@ -88,7 +88,7 @@ MissingDatasetError::MissingDatasetError(const CatalogueEntry& missing,
     : DataError(describe_missing_set(missing, searched_folders)), entry(&missing) {}
 
 fs::path find_contents_folder(const CatalogueEntry& entry, const fs::path& folder) {
-  const bool nested = entry.format == DatasetFormat::an4 && !is_folder(folder / "etc");
+  const bool nested = entry.format == CorpusFormat::an4 && !is_folder(folder / "etc");
   return nested && is_folder(folder / "an4/etc") ? folder / "an4" : folder;
 }
 

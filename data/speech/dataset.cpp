@@ -13,13 +13,6 @@
 
 namespace tapeformer {
 
-double SpeechBatch::compute_padding_share() const {
-  const int64_t all = features.size(0) * features.size(1);
-  double used = 0;
-  for (const double length : lengths.to_vector()) used += length;
-  return all == 0 ? 0 : 1 - used / static_cast<double>(all);
-}
-
 namespace {
 
 // Returns a corpus of the utterances to read and, for each of these utterances, whether it belongs to the
@@ -145,12 +138,6 @@ void SpeechDataset::gather_statistics(const std::string& corpus_name) {
   }
 }
 
-std::vector<int64_t> SpeechDataset::frame_counts() const {
-  std::vector<int64_t> result;
-  for (int64_t i = 0; i < size(); ++i) result.push_back(frame_count(i));
-  return result;
-}
-
 Tensor SpeechDataset::features(int64_t i, int64_t epoch) const {
   check(i >= 0 && i < size(), "speech", "utterance ", i, " of ", size());
   const bool new_noise = epoch > 0 && filterbank_ && example(i).utterance.source == SpeechSource::audio;
@@ -168,43 +155,33 @@ Tensor SpeechDataset::features(int64_t i, int64_t epoch) const {
   return options_.delta_order > 0 ? add_deltas(features, options_.delta_order) : features;
 }
 
-SpeechBatch SpeechDataset::make_targets(std::span<const int64_t> indices) const {
-  SpeechBatch batch;
+Batch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment,
+                           const RandomStream& stream, int64_t epoch) const {
   const auto count = static_cast<int64_t>(indices.size());
-  int64_t longest = 1;
+  int64_t frames = 0, longest = 1;
   for (const int64_t i : indices) {
     check(i >= 0 && i < size(), "speech", "utterance ", i, " of ", size());
+    frames = std::max(frames, frame_count(i));
     longest = std::max(longest, static_cast<int64_t>(labels(i).size()));
   }
+  Batch batch;
+  batch.elements = Tensor::zeros({count, frames, dims()});
   batch.lengths = Tensor::empty({count}, DType::int64);
   batch.labels = Tensor::full({count, longest}, PhoneTable::kBlank, DType::int64);
   batch.label_lengths = Tensor::empty({count}, DType::int64);
-  batch.indices.assign(indices.begin(), indices.end());
-  for (int64_t b = 0; b < count; ++b) {
-    const std::vector<int64_t>& own = labels(indices[static_cast<size_t>(b)]);
-    batch.lengths.data<int64_t>()[b] = frame_count(indices[static_cast<size_t>(b)]);
-    std::copy(own.begin(), own.end(), batch.labels.data<int64_t>() + b * longest);
-    batch.label_lengths.data<int64_t>()[b] = static_cast<int64_t>(own.size());
-  }
-  return batch;
-}
-
-SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment,
-                                 const RandomStream& stream, int64_t epoch, int64_t min_frames) const {
-  SpeechBatch batch = make_targets(indices);
-  const auto count = static_cast<int64_t>(indices.size());
-  int64_t longest = min_frames;
-  for (const int64_t i : indices) longest = std::max(longest, frame_count(i));
-  batch.features = Tensor::zeros({count, longest, dims()});
-  // Each utterance has a separate random stream, so the masks of the utterances are independent.
   for (int64_t b = 0; b < count; ++b) {
     const int64_t i = indices[static_cast<size_t>(b)];
+    const std::vector<int64_t>& own = labels(i);
+    batch.lengths.data<int64_t>()[b] = frame_count(i);
+    std::copy(own.begin(), own.end(), batch.labels.data<int64_t>() + b * longest);
+    batch.label_lengths.data<int64_t>()[b] = static_cast<int64_t>(own.size());
     const Tensor utterance_features = features(i, epoch);
+    // Each utterance has a separate random stream, so the masks of the utterances are independent.
     if (augment)
       apply_spec_augment(utterance_features, *augment,
                          RandomStream(stream.key(), "utterance " + std::to_string(i), stream.step()),
                          store_->dims());
-    std::memcpy(batch.features.data<float>() + b * longest * dims(), utterance_features.raw_data(),
+    std::memcpy(batch.elements.data<float>() + b * frames * dims(), utterance_features.raw_data(),
                 static_cast<size_t>(utterance_features.bytes()));
   }
   return batch;

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "core/batch.h"
 #include "data/speech/corpus.h"
 #include "data/speech/feature_store.h"
 #include "data/speech/features.h"
@@ -46,16 +47,6 @@ struct SpeechDatasetOptions {
   int64_t limit = 0;
 };
 
-struct SpeechBatch {
-  Tensor features;       // (batch, frames, dims) float32; padding is 0
-  Tensor lengths;        // (batch,) int64, in frames
-  Tensor labels;         // (batch, max_label_length) int64; padding is PhoneTable::kBlank
-  Tensor label_lengths;  // (batch,) int64
-  std::vector<int64_t> indices;
-
-  double compute_padding_share() const;
-};
-
 struct SpeechDatasetReport {
   // Number of usable utterances, and the numbers of frames and labels of these utterances.
   int64_t utterance_count = 0, frame_count = 0, label_count = 0;
@@ -80,7 +71,6 @@ class SpeechDataset {
   int64_t size() const { return static_cast<int64_t>(examples_.size()); }
   int64_t dims() const { return store_->dims() * (options_.delta_order + 1); }
   int64_t frame_count(int64_t i) const { return store_->frame_count(example(i).store_index); }
-  std::vector<int64_t> frame_counts() const;
   const Utterance& utterance(int64_t i) const { return example(i).utterance; }
   // Returns the indices of the utterance's phones in the phone table, or an empty list if the table lacks a
   // phone.
@@ -94,14 +84,11 @@ class SpeechDataset {
   // speakers and of the training set always use the noise of epoch 0.
   Tensor features(int64_t i, int64_t epoch = 0) const;
 
-  // Returns the utterances with these indices as a batch. Pads the features with zeros to the length of the
-  // longest utterance or to `min_frames` frames, whichever is larger. If `augment` is not null, applies
-  // SpecAugment with random numbers from `stream`. `epoch` determines the dither noise.
-  SpeechBatch batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment = nullptr,
-                    const RandomStream& stream = {}, int64_t epoch = 0, int64_t min_frames = 0) const;
-  // Returns a batch with the lengths and labels of the utterances with these indices. The member `features`
-  // of the batch is an undefined tensor.
-  SpeechBatch make_targets(std::span<const int64_t> indices) const;
+  // Returns the utterances with these indices as a batch with `elements`, the features, `lengths` in frames,
+  // `labels`, which are padded with PhoneTable::kBlank, and `label_lengths`. If `augment` is not null,
+  // applies SpecAugment with random numbers from `stream`. `epoch` determines the dither noise.
+  Batch batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment = nullptr,
+              const RandomStream& stream = {}, int64_t epoch = 0) const;
 
  private:
   struct Example {

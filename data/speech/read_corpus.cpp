@@ -9,15 +9,15 @@ namespace tapeformer {
 Corpus read_corpus(const CatalogueEntry& set, const std::filesystem::path& folder, const std::string& part,
                    const CorpusOptions& options, Faults* faults) {
   switch (set.format) {
-    case DatasetFormat::an4:
+    case CorpusFormat::an4:
       return read_an4(find_contents_folder(set, folder), part, faults);
-    case DatasetFormat::spoken_digits:
+    case CorpusFormat::spoken_digits:
       return read_spoken_digits(folder, part, faults);
-    case DatasetFormat::timit:
+    case CorpusFormat::timit:
       return read_timit(folder, part, options.phone_set, faults);
-    case DatasetFormat::librispeech:
+    case CorpusFormat::librispeech:
       return read_librispeech(folder, part, faults);
-    case DatasetFormat::kaldi:
+    case CorpusFormat::kaldi:
       return read_kaldi_directory(folder / part, options.allow_commands);
     default:
       throw ConfigError(concat_text(set.name, " is not a corpus of speech"));

@@ -97,7 +97,7 @@ void verify_splits(const CatalogueEntry& set, const fs::path& folder, UtteranceC
   for (const std::string part : {"train", "test"})
     run_and_collect_fault(&faults, [&] {
       const Corpus corpus = read_corpus(set, folder, part, {}, &faults);
-      if (set.format == DatasetFormat::timit)
+      if (set.format == CorpusFormat::timit)
         for (const Utterance& utterance : corpus.utterances) check_timit_times(utterance, faults);
       check_utterances(corpus, content_check, faults);
     });
@@ -126,13 +126,13 @@ void verify_lexicon(const fs::path& path, bool cmudict, Faults& faults) {
 void verify_set_contents(const CatalogueEntry& set, const fs::path& path, SpeechCheckOptions checks,
                          UtteranceChecker& content_check, Faults& faults) {
   switch (set.format) {
-    case DatasetFormat::kaldi:
+    case CorpusFormat::kaldi:
       if (checks.parts.empty())
         for (const CatalogueFile& part : set.files) checks.parts.emplace_back(part.name);
       return verify_kaldi(path, checks, content_check, faults);
-    case DatasetFormat::librispeech:
+    case CorpusFormat::librispeech:
       return verify_librispeech(path, checks, content_check, faults);
-    case DatasetFormat::cmudict:
+    case CorpusFormat::cmudict:
       return verify_lexicon(path / set.files.front().name, true, faults);
     default:
       return verify_splits(set, path, content_check, faults);

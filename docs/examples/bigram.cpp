@@ -53,7 +53,7 @@ class BigramTask : public Task {
   ModelSubject subject() const override { return ModelSubject::symbols; }
   Module& model() const override { return *model_; }
   BatchLoss compute_loss(const StepBatch& batch, const ForwardContext& /*context*/) override {
-    const Batch& examples = batch.examples();
+    const Batch& examples = batch.examples;
     return {model_->compute_loss(examples), examples.inputs().numel()};
   }
   std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const override {

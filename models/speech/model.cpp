@@ -94,17 +94,17 @@ SpeechOutput SpeechModel::forward(const Tensor& features, const Tensor& frame_le
   return {head.forward(encoder->forward(y, mask, context)), lengths};
 }
 
-CtcLoss SpeechModel::compute_loss(const CtcBatch& batch, const ForwardContext& context) const {
-  const SpeechOutput output = forward(batch.features, batch.frame_lengths, context);
+CtcLoss SpeechModel::compute_loss(const Batch& batch, const ForwardContext& context) const {
+  const SpeechOutput output = forward(batch.elements, batch.lengths, context);
   return ctc_loss(output.logits, output.lengths, batch.labels, batch.label_lengths,
                   {.blank = kSpeechBlank, .reduction = options_.reduction});
 }
 
-int64_t SpeechModel::compute_loss_divisor(const CtcBatch& batch) const {
-  const std::vector<double> lengths = batch.frame_lengths.to_vector();
+int64_t SpeechModel::compute_loss_divisor(const Batch& batch) const {
+  const std::vector<double> lengths = batch.lengths.to_vector();
   const double longest = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
-  const Tensor steps = subsampling.count_steps(batch.frame_lengths, batch.frame_lengths.size(0),
-                                               static_cast<int64_t>(longest));
+  const Tensor steps =
+      subsampling.count_steps(batch.lengths, batch.lengths.size(0), static_cast<int64_t>(longest));
   return compute_ctc_loss_divisor(steps, batch.labels, batch.label_lengths, options_.reduction);
 }
 

@@ -6,20 +6,13 @@
 
 #include <memory>
 
+#include "core/batch.h"
 #include "models/encoder/encoder.h"
 #include "models/layers/lstm.h"
 #include "models/layers/subsampling.h"
 #include "ops/ctc_loss.h"
 
 namespace tapeformer {
-
-// A batch of utterances, padded to the same length with finite numbers. Results do not depend on the padding.
-struct CtcBatch {
-  Tensor features;       // (batch, frames, features) of any floating-point dtype
-  Tensor frame_lengths;  // (batch,) int64
-  Tensor labels;         // (batch, maximum number of labels) int64, without blanks
-  Tensor label_lengths;  // (batch,) int64
-};
 
 enum class SpeechEncoderKind { transformer, lstm };
 
@@ -57,16 +50,18 @@ class SpeechModel final : public Module {
   // Throws OptionError if the options contradict each other or an attention kind does not support them.
   explicit SpeechModel(const SpeechModelOptions& options);
 
-  // Returns the logits for `features` and `frame_lengths` of a CtcBatch. Converts the features to the dtype
-  // and the device of the model. Throws ShapeError for mismatched shapes and for utterances longer than
-  // max_frames.
+  // Returns the logits for `features` (batch, frames, features) of any floating-point dtype and
+  // `frame_lengths` (batch,) int64. Padding must be finite; results do not depend on it. Converts the
+  // features to the dtype and the device of the model. Throws ShapeError for mismatched shapes and for
+  // utterances longer than max_frames.
   SpeechOutput forward(const Tensor& features, const Tensor& frame_lengths,
                        const ForwardContext& context) const;
   // Returns the loss and the number of utterances with too few steps for their labels (ops/ctc_loss.h).
-  CtcLoss compute_loss(const CtcBatch& batch, const ForwardContext& context) const;
+  // Uses Batch::elements, lengths, labels and label_lengths. Labels are not blank.
+  CtcLoss compute_loss(const Batch& batch, const ForwardContext& context) const;
   // Returns the divisor of the mean in compute_loss(): the number of utterances or of labels, depending on
-  // SpeechModelOptions::reduction. Does not read batch.features.
-  int64_t compute_loss_divisor(const CtcBatch& batch) const;
+  // SpeechModelOptions::reduction.
+  int64_t compute_loss_divisor(const Batch& batch) const;
 
   const SpeechModelOptions& options() const { return options_; }
 

@@ -105,7 +105,7 @@ class Writer {
 
 Labels transcribe(const SpeechTask& task, StreamDecoder& decoder, const std::vector<const Samples*>& parts) {
   const Writer writer(parts);
-  FeatureStream input(task.config(), task.metadata(),
+  FeatureStream input(SpeechCorpus(task.config()), task.metadata(),
                       AudioPipe{.descriptor = writer.read_end(), .is_raw = true});
   decoder.reset();
   Labels labels;
@@ -131,9 +131,9 @@ Labels find_labels(const Words& phones, const PhoneTable& table) {
 // DataError if no recordings remain. The decoder processes each recording with one recurrent state, so the
 // number of errors does not depend on the option --window.
 std::vector<Clip> read_clips(const SpeechTask& task, const BenchmarkArguments& arguments) {
-  const Corpus corpus =
-      read_corpus_part(task.config(), arguments.options.get<std::string>("split"), arguments.data_access);
-  AudioOptions options = make_feature_options(task.config(), false).make_audio_options();
+  const Corpus corpus = SpeechCorpus(task.config(), arguments.data_access)
+                            .read_part(arguments.options.get<std::string>("split"));
+  AudioOptions options = SpeechCorpus(task.config()).make_feature_options(false).make_audio_options();
   const auto channel = options.channel;
   const auto decoder = make_stream_decoder(task, 0);
   std::vector<Clip> clips;
@@ -165,7 +165,8 @@ Samples make_pause(double seconds, double decibels, int64_t rate) {
 
 Report measure(const SpeechTask& task, StreamDecoder& decoder, const std::vector<Clip>& clips,
                const Samples& pause, double seconds) {
-  const auto rate = static_cast<double>(make_feature_options(task.config(), false).filterbank.rate);
+  const auto rate =
+      static_cast<double>(SpeechCorpus(task.config()).make_feature_options(false).filterbank.rate);
   std::vector<const Samples*> parts;
   Labels reference;
   double length = 0;
@@ -207,7 +208,7 @@ Report run_stream(const BenchmarkArguments& arguments) {
   const std::vector<Clip> clips = read_clips(task, arguments);
   const Samples pause =
       make_pause(arguments.options.get<double>("pause"), arguments.options.get<double>("noise-db"),
-                 make_feature_options(task.config(), false).filterbank.rate);
+                 SpeechCorpus(task.config()).make_feature_options(false).filterbank.rate);
   std::vector<Report> rows;
   for (const int64_t seconds : lengths)
     rows.push_back(measure(task, *decoder, clips, pause, static_cast<double>(seconds)));

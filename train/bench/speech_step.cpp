@@ -23,13 +23,15 @@ SpeechMetadata make_random_metadata() {
   return {kDims, PhoneTable(phones), std::nullopt};
 }
 
-CtcBatch make_random_utterances(int64_t batch, int64_t frames, uint64_t seed) {
+Batch make_random_utterances(int64_t batch, int64_t frames, uint64_t seed) {
   const RandomStream stream(seed, "speech-step");
   const int64_t labels = std::max<int64_t>(frames / kFramesPerLabel, 1);
-  CtcBatch result{Tensor::empty({batch, frames, kDims}), Tensor::full({batch}, frames, DType::int64),
-                  Tensor::empty({batch, labels}, DType::int64), Tensor::full({batch}, labels, DType::int64)};
-  for (int64_t i = 0; i < result.features.numel(); ++i)
-    result.features.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
+  Batch result{.lengths = Tensor::full({batch}, frames, DType::int64),
+               .labels = Tensor::empty({batch, labels}, DType::int64),
+               .label_lengths = Tensor::full({batch}, labels, DType::int64),
+               .elements = Tensor::empty({batch, frames, kDims})};
+  for (int64_t i = 0; i < result.elements.numel(); ++i)
+    result.elements.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
   for (int64_t i = 0; i < result.labels.numel(); ++i)
     result.labels.data<int64_t>()[i] = 1 + static_cast<int64_t>(stream.uniform_below(
                                                static_cast<uint64_t>(i), static_cast<uint64_t>(kPhones)));
@@ -49,7 +51,7 @@ class Learner {
         std::make_unique<Optimizer>(config.optimizer, model_->parameters(), model_->undecayed_parameters());
     lr_ = config.optimizer.lr;
   }
-  void step(const CtcBatch& batch) {
+  void step(const Batch& batch) {
     backward(model_->compute_loss(batch, {.training = true, .seed = seed_, .step = number_++}).loss);
     optimizer_->step(lr_);
   }
@@ -64,7 +66,7 @@ class Learner {
 
 // Returns the peak memory that a step allocates in addition to the memory in use. Runs one step before the
 // measurement, because the first step also allocates the optimizer state.
-int64_t measure_added_bytes(Learner& learner, const CtcBatch& data, Device device) {
+int64_t measure_added_bytes(Learner& learner, const Batch& data, Device device) {
   learner.step(data);
   CachingAllocator& blocks = get_device_allocator(device);
   blocks.reset_peak();
@@ -96,8 +98,8 @@ Report run_speech_step(const BenchmarkArguments& arguments) {
   set_precision(config.run, arguments.device);
   std::vector<Report> rows;
   for (int64_t length = shortest; length <= longest; length *= 2) {
-    CtcBatch data = make_random_utterances(frames / length, length, static_cast<uint64_t>(config.run.seed));
-    data.features = data.features.to(arguments.device);
+    Batch data = make_random_utterances(frames / length, length, static_cast<uint64_t>(config.run.seed));
+    data.elements = data.elements.to(arguments.device);
     const int64_t bytes = measure_added_bytes(learner, data, arguments.device);
     const double seconds = measure_median_call_seconds(
         number("repeats"), [&] { learner.step(data); }, arguments.device);

@@ -98,6 +98,7 @@ int run_transcribe(const Arguments& arguments) {
   require_subject(*run.task, {ModelSubject::speech}, "\"transcribe\"");
   const auto& task = run.as<SpeechTask>();
   const std::unique_ptr<StreamDecoder> stream = streams ? make_stream_decoder(task, window) : nullptr;
+  const SpeechCorpus corpus(task.config());
   std::vector<Report> rows;
   bool failed = false;
   for (const std::string& path : files) {
@@ -114,10 +115,9 @@ int run_transcribe(const Arguments& arguments) {
       const Recognition heard =
           !streams ? Recognition{transcribe(task, path, beam), {}}
           : path == kStandardInput
-              ? transcribe_stream(task, *stream, {task.config(), task.metadata(), AudioPipe{.is_raw = raw}},
+              ? transcribe_stream(task, *stream, {corpus, task.metadata(), AudioPipe{.is_raw = raw}},
                                   !line->common_options.json)
-              : transcribe_stream(task, *stream, {task.config(), task.metadata(), path},
-                                  !line->common_options.json);
+              : transcribe_stream(task, *stream, {corpus, task.metadata(), path}, !line->common_options.json);
       const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       row.add("phones", heard.transcript.phones)
           .add("frames", heard.transcript.frame_count)

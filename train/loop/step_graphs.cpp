@@ -38,14 +38,12 @@ void StepGraphs::move_to_device(StepBatch& batch, int64_t micro_batch, const Bat
     if (!to.defined()) to = Tensor::empty(from.shape(), from.dtype(), device_);
     to.copy_from(from);
   };
-  copy(batch.examples().tokens, input.tokens);
-  copy(batch.examples().mask, input.mask);
-  copy(batch.examples().token_targets, input.token_targets);
-  Batch moved = batch.examples();
-  moved.tokens = input.tokens;
-  moved.mask = input.mask;
-  moved.token_targets = input.token_targets;
-  batch.tensors = moved;
+  copy(batch.examples.tokens, input.tokens);
+  copy(batch.examples.mask, input.mask);
+  copy(batch.examples.token_targets, input.token_targets);
+  batch.examples.tokens = input.tokens;
+  batch.examples.mask = input.mask;
+  batch.examples.token_targets = input.token_targets;
 }
 
 StepOutputs StepGraphs::run(const StepLayout& layout, int64_t step,

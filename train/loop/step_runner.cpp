@@ -30,8 +30,6 @@ StepRunner::StepRunner(const Config& config, Device device, const RunState& stat
 
 StepRunner::Batches StepRunner::fetch_batches() {
   const int64_t micro_steps = config_.train.accumulate, first = state_.step * micro_steps;
-  if (!are_batches_prefetched_) task_.batches().prefetch(first, state_.total_steps * micro_steps);
-  are_batches_prefetched_ = true;
   Batches batches;
   for (int64_t i = 0; i < micro_steps; ++i) batches.push_back(task_.batches().next(first + i));
   return batches;

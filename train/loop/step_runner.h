@@ -92,7 +92,6 @@ class StepRunner {
   Communicator& communicator_;
   std::unique_ptr<GradientReducer> reducer_;  // null in a run with one process
   std::unique_ptr<StepGraphs> graphs_;
-  bool are_batches_prefetched_ = false;
   std::vector<double> loss_weights_;  // PendingStep::loss_weights of the current step
   // Copy of loss_weights_ on the device. Undefined if there is one micro-batch per step and one process.
   Tensor device_loss_weights_;

@@ -5,6 +5,7 @@
 #include <numbers>
 #include <utility>
 
+#include "data/text/prompts/prompt_dataset.h"
 #include "models/distillation.h"
 #include "train/build.h"
 #include "train/evaluate.h"
@@ -171,7 +172,7 @@ std::unique_ptr<Evaluator> AutoregressiveTask::make_evaluator(const EvaluationOp
 // If the batch has a mask and the loss has several chunks, the host computes the weight of each chunk from
 // the mask. A CUDA graph does not capture computations on the host.
 std::optional<BatchLayout> AutoregressiveTask::make_graph_layout(const StepBatch& batch) const {
-  const Batch& examples = batch.examples();
+  const Batch& examples = batch.examples;
   if (examples.mask.defined() && model_->options().loss_chunks > 1) return std::nullopt;
   BatchLayout layout{.token_shape = list_sizes(examples.tokens), .mask_shape = list_sizes(examples.mask)};
   if (memory_)
@@ -201,7 +202,7 @@ void AutoregressiveTask::set_teacher(std::shared_ptr<const Task> teacher) {
 }
 
 BatchLoss AutoregressiveTask::compute_loss(const StepBatch& batch, const ForwardContext& context) {
-  const Batch& examples = batch.examples();
+  const Batch& examples = batch.examples;
   ForwardContext with_memory = context;
   with_memory.memory = memory_.get();
   if (memory_) memory_->start_segment(batch.preceding_token_count);

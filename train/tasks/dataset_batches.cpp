@@ -4,7 +4,6 @@
 #include <span>
 #include <utility>
 
-#include "data/files/checksum.h"
 #include "ops/view.h"
 #include "train/build.h"
 #include "train/distributed/gather.h"
@@ -12,32 +11,23 @@
 namespace tapeformer {
 namespace {
 
-// Returns a text with the size, name and split of a data set, and a checksum of up to 64 of its examples.
-std::string digest_of(const Dataset& set) {
-  constexpr int64_t kExamples = 64;
-  const int64_t count = std::min(set.size(), kExamples);
-  std::vector<int64_t> indices;
-  for (int64_t i = 0; i < count; ++i) indices.push_back(i * set.size() / count);
-  const Batch batch = set.batch(indices);
-  Checksum checksum;
-  for (const Tensor& tensor : {batch.inputs(), batch.source})
-    if (tensor.defined()) checksum.append(tensor.raw_data(), static_cast<size_t>(tensor.bytes()));
-  return concat_text(set.size(), " examples of ", set.info().name, " ", set.info().split, ", CRC-32 ",
-                     format_crc32(checksum.crc32));
-}
-
-// Returns the largest number of tokens in a batch, or 0 if batches have a fixed number of examples.
-int64_t get_batch_tokens(const Config& config) {
-  return config.data.has("batch_tokens") ? config.data.get<int64_t>("batch_tokens") : 0;
+// Returns the largest number of tokens or frames in a batch, or 0 if batches have a fixed number of examples.
+int64_t get_batch_tokens(const DataConfig& data) {
+  for (const char* option : {"batch_tokens", "max_frames"})
+    if (data.has(option)) return data.get<int64_t>(option);
+  return 0;
 }
 
 LoaderOptions make_loader_options(const Config& config) {
-  const int64_t batch_tokens = get_batch_tokens(config);
-  return {.batch_size = batch_tokens > 0 ? 0 : config.data.batch_size,
-          .shuffle = config.data.shuffle,
+  const DataConfig& data = config.data;
+  const int64_t batch_tokens = get_batch_tokens(data);
+  // The batches of utterances have two limits.
+  const bool limits_examples = batch_tokens == 0 || data.has("max_frames");
+  return {.batch_size = limits_examples ? data.batch_size : 0,
+          .shuffle = data.shuffle,
           .seed = static_cast<uint64_t>(config.run.seed),
           .last_batch = LastBatchPolicy::drop,
-          .use_streams = config.data.has("streams") && config.data.get<bool>("streams"),
+          .use_streams = data.has("streams") && data.get<bool>("streams"),
           .batch_tokens = batch_tokens};
 }
 
@@ -57,8 +47,9 @@ std::pair<int64_t, int64_t> divide_predictions(const Tensor& mask, int rank, int
 
 // Returns examples [first, last) of a batch.
 Batch slice_batch(Batch batch, int64_t first, int64_t last) {
-  for (Tensor* const tensor : {&batch.tokens, &batch.mask, &batch.lengths, &batch.labels, &batch.elements,
-                               &batch.targets, &batch.token_targets, &batch.source, &batch.source_lengths})
+  for (Tensor* const tensor :
+       {&batch.tokens, &batch.mask, &batch.lengths, &batch.labels, &batch.label_lengths, &batch.elements,
+        &batch.targets, &batch.token_targets, &batch.source, &batch.source_lengths})
     if (tensor->defined()) *tensor = contiguous(slice(*tensor, 0, first, last));
   return batch;
 }
@@ -72,62 +63,58 @@ DatasetBatches::DatasetBatches(const Config& config, std::shared_ptr<const Datas
       loader_(std::move(dataset), make_loader_options(config)),
       has_lengths_(!loader_.dataset().lengths().empty()) {}
 
-void DatasetBatches::prefetch(int64_t first, int64_t end) {
-  queue_ =
-      std::make_unique<PrefetchQueue<StepBatch>>([this](int64_t number) { return load(number); }, first, end);
-}
-
 StepBatch DatasetBatches::next(int64_t number) {
-  auto batch = queue_->next();
-  check(batch.has_value(), "trainer", "no batch for step ", number);
-  return std::move(*batch);
+  if (!queue_ || queue_->next_step() != number) {
+    queue_.reset();  // ends its thread
+    queue_ = std::make_unique<PrefetchQueue<StepBatch>>([this](int64_t n) { return load(n); }, number);
+  }
+  return queue_->next();
 }
 
 StepBatch DatasetBatches::load(int64_t number) const {
+  const Dataset& set = loader_.dataset();
   const std::vector<int64_t> indices = loader_.indices_at(number);
   const auto count = static_cast<int64_t>(indices.size());
-  // The slices of a batch of sentences have about equal numbers of predictions. They are padded as the whole
-  // batch, because dropout masks depend on the padding.
-  const Batch whole = has_lengths_ ? loader_.dataset().batch(indices) : Batch();
-  const auto [first, last] = has_lengths_
+  const int64_t epoch = loader_.count_complete_epochs(number);
+  // A slice of a batch of padded examples is padded as the whole batch, because dropout masks depend on the
+  // padding. The slices of sentences have about equal numbers of predictions.
+  const Batch whole = has_lengths_ ? set.training_batch(indices, {number, epoch}) : Batch();
+  const auto [first, last] = whole.mask.defined()
                                  ? divide_predictions(whole.mask, communicator_.rank(), communicator_.size())
                                  : compute_slice_range(count, communicator_.rank(), communicator_.size());
-  const Batch batch = has_lengths_ ? slice_batch(whole, first, last)
-                                   : loader_.dataset().batch(std::span(indices).subspan(
-                                         static_cast<size_t>(first), static_cast<size_t>(last - first)));
+  const Batch batch = has_lengths_
+                          ? slice_batch(whole, first, last)
+                          : set.training_batch(std::span(indices).subspan(static_cast<size_t>(first),
+                                                                          static_cast<size_t>(last - first)),
+                                               {number, epoch});
   BatchSlice slice{.first_example = first, .example_count = last - first};
   slice.loss_divisor = count_loss_items_(batch);
   slice.batch_loss_divisor = slice.loss_divisor;
   if (slice.example_count < count) {
     // If a batch has no mask, the loss is averaged over the same number of items for each example, so the
     // loss divisor of the whole batch is computed from the slice, without loading the whole batch.
-    const bool equal_counts = !batch.mask.defined() && slice.example_count > 0;
-    slice.batch_loss_divisor =
-        equal_counts
-            ? slice.loss_divisor / static_cast<double>(slice.example_count) * static_cast<double>(count)
-            : count_loss_items_(has_lengths_ ? whole : loader_.dataset().batch(indices));
+    const bool equal_counts = !has_lengths_ && !batch.mask.defined() && slice.example_count > 0;
+    slice.batch_loss_divisor = equal_counts ? slice.loss_divisor / static_cast<double>(slice.example_count) *
+                                                  static_cast<double>(count)
+                                            : count_loss_items_(has_lengths_ ? whole : set.batch(indices));
   }
-  const auto epoch = static_cast<double>(loader_.count_complete_epochs(number));
-  const auto number_in_epoch = number - static_cast<int64_t>(loader_.count_batches(epoch));
+  const auto number_in_epoch =
+      number - static_cast<int64_t>(loader_.count_batches(static_cast<double>(epoch)));
   return {.number = number,
           .slice = slice,
-          .tensors = batch,
-          .preceding_token_count = number_in_epoch * loader_.dataset().info().length};
+          .examples = batch,
+          .preceding_token_count = number_in_epoch * set.info().length};
 }
 
 std::string DatasetBatches::describe_examples(int64_t number) const {
   std::string text;
   for (const int64_t index : loader_.indices_at(number))
-    text += (text.empty() ? "" : ", ") + std::to_string(index);
+    text += (text.empty() ? "" : ", ") + loader_.dataset().describe_example(index);
   return text;
 }
 
-std::string DatasetBatches::compute_digest() const {
-  return digest_of(loader_.dataset());
-}
-
 std::shared_ptr<const Dataset> open_training_set(const Config& config, const TaskEnvironment& environment) {
-  if (get_batch_tokens(config) == 0)
+  if (get_batch_tokens(config.data) == 0)
     require_divisible_batch_size("data.batch_size", config.data.batch_size, environment.processes);
   check_evaluation_files(config);
   return make_split(config, "train",
@@ -151,10 +138,6 @@ std::shared_ptr<const Dataset> open_evaluation_set(Config config, const TaskEnvi
 int64_t choose_batch_size(const Config& config, const EvaluationOptions& options) {
   if (options.batch_size > 0) return options.batch_size;
   return config.train.eval_batch_size > 0 ? config.train.eval_batch_size : config.data.batch_size;
-}
-
-std::string DatasetEvaluator::compute_digest() const {
-  return digest_of(*dataset_);
 }
 
 }  // namespace tapeformer

@@ -19,6 +19,8 @@ class DatasetBatches final : public BatchSource {
  public:
   DatasetBatches(const Config& config, std::shared_ptr<const Dataset> dataset, Communicator& processes,
                  LossCount count_loss_items);
+  // Returns Loader::compute_padding_share().
+  double compute_padding_share() const { return loader_.compute_padding_share(); }
 
   int64_t count_examples() const override {
     return loader_.dataset().size() / loader_.dataset().examples_per_token();
@@ -27,10 +29,9 @@ class DatasetBatches final : public BatchSource {
   int64_t count_complete_epochs(int64_t batches) const override {
     return loader_.count_complete_epochs(batches);
   }
-  void prefetch(int64_t first, int64_t end) override;
   StepBatch next(int64_t number) override;
   std::string describe_examples(int64_t number) const override;
-  std::string compute_digest() const override;
+  std::string compute_digest() const override { return loader_.dataset().compute_digest(); }
 
  private:
   StepBatch load(int64_t number) const;
@@ -64,7 +65,7 @@ class DatasetEvaluator final : public Evaluator {
       : dataset_(std::move(dataset)), evaluate_(std::move(evaluate)) {}
 
   int64_t count_examples() const override { return dataset_->size(); }
-  std::string compute_digest() const override;
+  std::string compute_digest() const override { return dataset_->compute_digest(); }
   TaskEvaluation evaluate(const StopCheck& stop) const override { return evaluate_(*dataset_, stop); }
 
  private:

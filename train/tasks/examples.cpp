@@ -53,7 +53,7 @@ std::unique_ptr<Evaluator> ExampleTask::make_evaluator(const EvaluationOptions& 
 }
 
 BatchLoss ExampleTask::compute_loss(const StepBatch& batch, const ForwardContext& context) {
-  const Batch& examples = batch.examples();
+  const Batch& examples = batch.examples;
   return {model_->compute_loss(examples, context), examples.inputs().size(0) * examples.inputs().size(1)};
 }
 

@@ -5,11 +5,9 @@
 #include <cstdint>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "core/batch.h"
-#include "models/speech/model.h"
 
 namespace tapeformer {
 
@@ -28,12 +26,9 @@ std::pair<int64_t, int64_t> compute_slice_range(int64_t count, int rank, int siz
 struct StepBatch {
   int64_t number = 0;  // counted from the start of training
   BatchSlice slice = {};
-  std::variant<Batch, CtcBatch> tensors = {};  // utterances are a CtcBatch
+  Batch examples = {};
   // Number of tokens that precede the batch in a text stream. It is the same for all streams of the batch.
   int64_t preceding_token_count = 0;
-
-  const Batch& examples() const { return std::get<Batch>(tensors); }
-  const CtcBatch& utterances() const { return std::get<CtcBatch>(tensors); }
 };
 
 // The shapes of the tensors of a batch. A captured CUDA graph can be replayed for each batch of the same
@@ -57,13 +52,12 @@ class BatchSource {
   virtual double count_batches(double epochs) const = 0;
   // Returns the number of complete epochs among the first `batches` batches.
   virtual int64_t count_complete_epochs(int64_t batches) const = 0;
-  // Starts loading batches `first` to `end` - 1 in another thread. next() must then be called with these
-  // numbers in order.
-  virtual void prefetch(int64_t first, int64_t end) = 0;
+  // Returns a batch. Loads the batches that follow in another thread, so calls with consecutive numbers are
+  // fast.
   virtual StepBatch next(int64_t number) = 0;
   // Returns the indices or ids of the examples of a batch as text, for error messages.
   virtual std::string describe_examples(int64_t number) const = 0;
-  // Returns the size of the data and a checksum of a part of their contents.
+  // Returns Dataset::compute_digest() of the data.
   virtual std::string compute_digest() const = 0;
 };
 

@@ -141,11 +141,10 @@ TEST_CASE("a prefetch queue returns the items from any first step to the last st
   const auto loader =
       std::make_shared<Loader>(std::make_shared<Counting>(50), LoaderOptions{.batch_size = 6, .seed = 2});
   for (const size_t depth : {0, 1, 3}) {
-    PrefetchQueue<Batch> queue([&](int64_t step) { return loader->batch_at(step); }, 5, 25, depth);
+    PrefetchQueue<Batch> queue([&](int64_t step) { return loader->batch_at(step); }, 5, depth);
     for (int64_t step = 5; step < 25; ++step)
-      CHECK(queue.next()->tokens.to_vector() == loader->batch_at(step).tokens.to_vector());
-    CHECK(!queue.next());
-    CHECK(!queue.next());
+      CHECK(queue.next().tokens.to_vector() == loader->batch_at(step).tokens.to_vector());
+    CHECK(queue.next_step() == 25);
   }
 }
 
@@ -153,8 +152,8 @@ TEST_CASE("a prefetch queue keeps at most `depth` items and stops when it is des
   const auto dataset = std::make_shared<Counting>(50);
   const auto loader = std::make_shared<Loader>(dataset, LoaderOptions{.batch_size = 5});
   {
-    PrefetchQueue<Batch> queue([&](int64_t step) { return loader->batch_at(step); }, 0, 1000, 3);
-    for (int i = 0; i < 10; ++i) REQUIRE(queue.next());
+    PrefetchQueue<Batch> queue([&](int64_t step) { return loader->batch_at(step); }, 0, 3);
+    for (int i = 0; i < 10; ++i) queue.next();
     while (dataset->batches < 13) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     CHECK(dataset->batches == 13);
@@ -169,8 +168,8 @@ TEST_CASE("an exception of the thread is thrown after the complete batches") {
   const auto loader = std::make_shared<Loader>(std::make_shared<Counting>(50, 13),
                                                LoaderOptions{.batch_size = 5, .shuffle = false});
   PrefetchQueue<Batch> queue([&](int64_t step) { return loader->batch_at(step); });
-  CHECK(queue.next()->tokens.to_vector()[0] == 0);
-  CHECK(queue.next()->tokens.to_vector()[0] == 5);
+  CHECK(queue.next().tokens.to_vector()[0] == 0);
+  CHECK(queue.next().tokens.to_vector()[0] == 5);
   CHECK_THROWS_WITH_AS(queue.next(), "example 13 is bad", DataError);
   CHECK_THROWS_WITH_AS(queue.next(), "example 13 is bad", DataError);
 }

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "core/system/log.h"
+#include "data/dataset_kind.h"
 #include "data/images/png.h"
-#include "data/make_dataset.h"
 #include "tests/data/images/picture_files.h"
 #include "tests/data/support.h"
 #include "tests/support/random.h"
@@ -56,11 +56,11 @@ TEST_CASE("a folder of pictures is divided into splits by the hashes of paths") 
   options.limit = 5;
   CHECK(load_image_folder("train", options).pixels.size(0) == 5);
   CHECK_THROWS_AS(load_image_folder("tset", options), ConfigError);
-  DatasetOptions dataset;
-  dataset.name = "images";
-  dataset.image_folder_options = options;
-  const DatasetInfo info = make_dataset_info(dataset);
-  CHECK(make_dataset(dataset)->info() == info);
+  const DatasetKind& kind = find_dataset_kind("images");
+  const OptionValues values =
+      complete_options(kind.options, {{"path", dir.path().string()}, {"image_size", int64_t{4}}});
+  const DatasetInfo info = kind.get_info(values, {});
+  CHECK(kind.make(values, {})->info() == info);
   CHECK(info.length == 47);
 }
 
@@ -71,6 +71,7 @@ TEST_CASE("valid_path and test_path replace the shares") {
   write_pictures(dir / "b", 3);
   const ImageFolderOptions options{.path = (dir / "a").string(),
                                    .test_path = (dir / "b").string(),
+                                   .valid_share = 0,
                                    .test_share = 0.5,
                                    .image_size = 2,
                                    .channels = 1};
@@ -88,7 +89,7 @@ TEST_CASE("bad files are named and left out, or refused") {
   fs::create_directory_symlink(dir.path(), dir / "loop");
   fs::create_symlink(dir / "nowhere.png", dir / "dangling.png");
   fs::create_directory_symlink(dir / "class0", dir / "again");
-  ImageFolderOptions options{.path = dir.path().string(), .image_size = 4};
+  ImageFolderOptions options{.path = dir.path().string(), .valid_share = 0, .test_share = 0, .image_size = 4};
   const PicturePathList list = list_picture_paths(options.path);
   CHECK(list.paths.size() == 6 + 2 + 2);  // 6 valid and 2 bad pictures, and 2 through the link to class0
   REQUIRE(list.faults.size() == 2);
@@ -123,7 +124,7 @@ TEST_CASE("pictures with other extensions are read or named") {
   write_file(dir / "e.avif", avif);
   write_file(dir / "f.jp2", std::string("\0\0\0\x0cjP  ", 8));
   write_file(dir / "g.txt", std::string("text"));
-  ImageFolderOptions options{.path = dir.path().string(), .image_size = 4};
+  ImageFolderOptions options{.path = dir.path().string(), .valid_share = 0, .test_share = 0, .image_size = 4};
   CHECK(load_image_folder("train", options).pixels.size(0) == 6);
   options.reject_faulty_files = true;
   const std::string text = message_of<DataError>([&] { load_image_folder("train", options); });
@@ -163,8 +164,11 @@ TEST_CASE("a cache of decoded images is used until a picture changes, and a dama
   const TempDir dir;
   write_pictures(dir / "p", 9);
   write_png(dir / "p" / "tiny.png", Tensor::full({2, 2, 3}, 1, DType::uint8));
-  const ImageFolderOptions options{
-      .path = (dir / "p").string(), .image_size = 4, .cache_folder = (dir / "cache").string()};
+  const ImageFolderOptions options{.path = (dir / "p").string(),
+                                   .valid_share = 0,
+                                   .test_share = 0,
+                                   .image_size = 4,
+                                   .cache_folder = (dir / "cache").string()};
   const std::vector<double> first = load_image_folder("train", options).pixels.to_vector();
   REQUIRE(std::distance(fs::directory_iterator(dir / "cache"), {}) == 1);
   const fs::path cache = fs::directory_iterator(dir / "cache")->path();

@@ -17,15 +17,14 @@ TEST_CASE("every row of the table of data sets is complete") {
   for (const CatalogueEntry& set : list_catalogue_entries()) {
     CAPTURE(set.name);
     CHECK(names.insert(set.name).second);
-    const bool images = set.type == DatasetType::images && !set.needs_path,
-               speech = set.type == DatasetType::speech;
+    const bool images = set.type == DatasetType::images, speech = set.type == DatasetType::speech;
     CHECK((set.height > 0 && set.width > 0 && (set.channels == 1 || set.channels == 3)) == images);
-    const bool published = images || (set.type == DatasetType::text && !set.needs_path);
+    const bool published = images || set.type == DatasetType::text;
     const bool pairs = set.type == DatasetType::translation;
     const bool fetched_pairs = set.name == "wmt14-en-de";  // made of several archives
-    CHECK(set.has_checksums() == (published || (pairs && !set.needs_path && !fetched_pairs)));
+    CHECK(set.has_checksums() == (published || (pairs && !fetched_pairs)));
     CHECK(set.url.empty() == !(published || fetched_pairs));
-    CHECK(set.languages[0].empty() == (!pairs || set.needs_path));
+    CHECK(set.languages[0].empty() == !pairs);
     CHECK((set.sample_rate == 0 || speech));
     CHECK((!set.has_part_folders() || speech));
     CHECK(set.has_part_folders() == !set.valid_part.empty());
@@ -39,8 +38,8 @@ TEST_CASE("known_set() returns the row of a name, and set_names() the names of t
   const auto speech = [](const CatalogueEntry& set) { return set.type == DatasetType::speech; };
   CHECK(list_dataset_names().size() == list_catalogue_entries().size());
   CHECK(list_dataset_names([](const CatalogueEntry& set) { return set.type == DatasetType::images; }) ==
-        std::vector<std::string>{"mnist", "fashion-mnist", "cifar10", "images"});
-  CHECK(require_catalogue_entry("timit", speech).format == DatasetFormat::timit);
+        std::vector<std::string>{"mnist", "fashion-mnist", "cifar10"});
+  CHECK(require_catalogue_entry("timit", speech).format == CorpusFormat::timit);
   CHECK(find_catalogue_entry("timmit") == nullptr);
   CHECK(message_of<ConfigError>([&] {
           require_catalogue_entry("mnist", speech, "a corpus of speech");
@@ -63,7 +62,7 @@ TEST_CASE("every data set of speech and every lexicon has a check of its content
 TEST_CASE("a data set that is not found names its folder and its origin") {
   const TempDir dir;
   for (const CatalogueEntry& set : list_catalogue_entries()) {
-    if (set.type == DatasetType::sequences || !set.system_folder.empty()) continue;
+    if (!set.system_folder.empty()) continue;
     CAPTURE(set.name);
     const std::string text =
         message_of<MissingDatasetError>([&] { require_dataset_folder(set, dir.path().string()); });

@@ -56,15 +56,14 @@ TEST_CASE("a batch contains padded features and labels, and their lengths") {
   const SpeechDataset set(noise_corpus(dir, 6), kPhones, options);
   CHECK(set.size() == 6);
   CHECK(set.dims() == 120);
-  const SpeechBatch batch = set.batch(std::vector<int64_t>{3, 1});
+  const Batch batch = set.batch(std::vector<int64_t>{3, 1});
   const int64_t longest = set.frame_count(3), shorter = set.frame_count(1);
   CHECK(longest == 1 + (3500 - 200) / 80);
-  CHECK(batch.features.shape() == Shape({2, longest, 120}));
+  CHECK(batch.elements.shape() == Shape({2, longest, 120}));
   CHECK(batch.lengths.to_vector() == std::vector<double>{double(longest), double(shorter)});
   CHECK(batch.labels.to_vector() == std::vector<double>{2, 0, 1, 2});
   CHECK(batch.label_lengths.to_vector() == std::vector<double>{1, 2});
-  CHECK(batch.compute_padding_share() == doctest::Approx(double(longest - shorter) / double(2 * longest)));
-  const auto values = batch.features.to_vector();
+  const auto values = batch.elements.to_vector();
   const auto start = values.begin() + longest * 120;
   CHECK(std::vector<double>(start, start + shorter * 120) == set.features(1).to_vector());
   CHECK(std::all_of(start + shorter * 120, values.end(), [](double x) { return x == 0; }));
@@ -237,7 +236,7 @@ TEST_CASE("dither depends on the epoch and the utterance, and repeated calls giv
   CHECK(max_difference(noisy.features(0, 1), noisy.features(0, 2)) > 1e-4);
   CHECK(max_difference(noisy.features(0, 2), again.features(0, 2)) == 0);
   const std::vector<int64_t> one = {2};
-  CHECK(max_difference(noisy.batch(one, nullptr, {}, 1).features, noisy.batch(one).features) > 1e-4);
+  CHECK(max_difference(noisy.batch(one, nullptr, {}, 1).elements, noisy.batch(one).elements) > 1e-4);
 }
 
 TEST_CASE("the length of an utterance is its number of complete steps of the model") {
@@ -396,8 +395,8 @@ TEST_CASE("batches do not depend on threads, and masks depend on the stream and 
   for (const int count : {1, 2, 5}) {
     set_thread_count(count);
     const SpeechDataset set(corpus, kPhones, options_8k());
-    results.push_back(set.batch(all, &masks, RandomStream(1, "spec_augment", 9)).features);
-    CHECK(max_difference(results[0], set.batch(all, &masks, RandomStream(1, "spec_augment", 10)).features) >
+    results.push_back(set.batch(all, &masks, RandomStream(1, "spec_augment", 9)).elements);
+    CHECK(max_difference(results[0], set.batch(all, &masks, RandomStream(1, "spec_augment", 10)).elements) >
           0);
   }
   set_thread_count(before);
@@ -422,7 +421,8 @@ void check_corpora(const std::filesystem::path& data) {
     CHECK(set.report().faults.empty());
     CHECK(set.size() + static_cast<int64_t>(set.report().too_short_ids.size()) ==
           static_cast<int64_t>(corpus.utterances.size()));
-    const auto lengths = set.frame_counts();
+    std::vector<int64_t> lengths;
+    for (int64_t i = 0; i < set.size(); ++i) lengths.push_back(set.frame_count(i));
     const auto batches = plan_batches(lengths, {.max_batch_length = 8000}, 0);
     MESSAGE(corpus.name << ": " << set.size() << " utterances, " << set.report().frame_count << " frames, "
                         << set.report().label_count << " labels of " << set.phone_table().class_count() - 1
@@ -430,7 +430,7 @@ void check_corpora(const std::filesystem::path& data) {
                         << batches.size() << " batches, " << 100 * compute_padding_share(lengths, batches)
                         << " % padding");
     CHECK(compute_padding_share(lengths, batches) < 0.15);
-    CHECK(set.batch(batches[0]).features.size(2) == set.dims());
+    CHECK(set.batch(batches[0]).elements.size(2) == set.dims());
   }
 }
 

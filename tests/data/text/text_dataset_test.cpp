@@ -8,7 +8,6 @@
 
 #include "core/system/log.h"
 #include "data/batches/loader.h"
-#include "data/make_dataset.h"
 #include "data/text/bpe/bpe_model.h"
 #include "tests/data/support.h"
 #include "tests/data/text/piece_model.h"
@@ -25,14 +24,23 @@ std::string counted(int64_t bytes) {
   return text;
 }
 
-DatasetOptions get_token_text(const std::filesystem::path& path, const std::string& split, int64_t length) {
-  DatasetOptions options;
-  options.name = "text";
-  options.split = split;
-  options.text_options.path = path.string();
-  options.text_options.sequence_length = length;
-  options.text_options.valid_share = options.text_options.test_share = 0.25;
-  return options;
+struct TextSplit {
+  std::string split;
+  TextOptions text;
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: the one that `text` describes
+};
+
+TextSplit get_token_text(const std::filesystem::path& path, const std::string& split, int64_t length) {
+  TextOptions text;
+  text.path = path.string();
+  text.sequence_length = length;
+  text.valid_share = text.test_share = 0.25;
+  return {split, text};
+}
+
+std::shared_ptr<const TextDataset> open_split(const TextSplit& part) {
+  return std::make_shared<const TextDataset>(part.text, "text", part.split,
+                                             part.tokenizer ? part.tokenizer : make_tokenizer(part.text, 0));
 }
 
 // Returns how often each token from 0 to `tokens` - 1 is a target of the examples of `dataset`. Does not
@@ -55,12 +63,12 @@ TEST_CASE("splits are contiguous parts of the text, and evaluation predicts each
   const TempDir dir;
   write_file(dir / "text", counted(200));
   for (const int64_t context : {0, 1, 5, 9}) {
-    DatasetOptions options = get_token_text(dir / "text", "train", 10);
-    options.text_options.eval_context = context;
-    CHECK(make_dataset(options)->info() == DatasetInfo{"text", "train", 256, 10});
+    TextSplit options = get_token_text(dir / "text", "train", 10);
+    options.text.eval_context = context;
+    CHECK(open_split(options)->info() == DatasetInfo{"text", "train", 256, 10});
     for (const auto& [split, first] : {std::pair{"valid", 100}, std::pair{"test", 150}}) {
       options.split = split;
-      const auto dataset = make_dataset(options);
+      const auto dataset = open_split(options);
       std::vector<int> expected(200);
       std::fill(expected.begin() + first + 1, expected.begin() + first + 50, 1);
       CHECK(target_counts(*dataset, 200) == expected);
@@ -81,11 +89,11 @@ TEST_CASE("each window begins with the start tokens, and evaluation predicts eac
       BpeModel model;
       for (int i = 0; i < 22; ++i) model.pieces.emplace_back(1, static_cast<char>('a' + i));
       model.start_tokens = starts;
-      DatasetOptions options = get_token_text(dir / "text", "test", 10);
-      options.text_options.tokenizer_name = "bpe";
-      options.text_options.eval_context = context;
+      TextSplit options = get_token_text(dir / "text", "test", 10);
+      options.text.tokenizer_name = "bpe";
+      options.text.eval_context = context;
       options.tokenizer = make_bpe_tokenizer(model, "test");
-      const auto test = make_dataset(options);
+      const auto test = open_split(options);
       const std::vector<int> counts = target_counts(*test, 22);
       CHECK(counts == [] {
         std::vector<int> expected(22, 1);
@@ -104,11 +112,11 @@ TEST_CASE("valid_path and test_path select the files of the splits") {
   const TempDir dir;
   write_file(dir / "text", counted(40));
   write_file(dir / "other", counted(20));
-  DatasetOptions options = get_token_text(dir / "text", "valid", 8);
-  options.text_options.valid_path = (dir / "other").string();
-  CHECK(dynamic_cast<const TextDataset&>(*make_dataset(options)).tokens().size() == 20);
+  TextSplit options = get_token_text(dir / "text", "valid", 8);
+  options.text.valid_path = (dir / "other").string();
+  CHECK(open_split(options)->tokens().size() == 20);
   options.split = "train";
-  CHECK(dynamic_cast<const TextDataset&>(*make_dataset(options)).tokens().size() == 30);
+  CHECK(open_split(options)->tokens().size() == 30);
 }
 
 TEST_CASE("for an ASCII text, tokens of characters and of bytes give windows of the same text") {
@@ -117,10 +125,10 @@ TEST_CASE("for an ASCII text, tokens of characters and of bytes give windows of 
   for (int i = 0; i < 3'000'000; ++i)
     text += static_cast<char>(i * 7 % 31 == 0 ? '\n' : 'a' + i % 1000 * 7 % 13);
   write_file(dir / "text", text);
-  DatasetOptions options = get_token_text(dir / "text", "train", 50);
-  const auto bytes = make_dataset(options);
-  options.text_options.tokenizer_name = "characters";
-  const auto characters = make_dataset(options);
+  TextSplit options = get_token_text(dir / "text", "train", 50);
+  const auto bytes = open_split(options);
+  options.text.tokenizer_name = "characters";
+  const auto characters = open_split(options);
   CHECK(characters->info().vocabulary < 15);
   CHECK(characters->size() == bytes->size());
   for (const int64_t index : {int64_t{0}, int64_t{20'971}, bytes->size() - 1}) {
@@ -141,9 +149,9 @@ TEST_CASE("shares do not divide characters, and many characters need wide tokens
   }
   write_file(dir / "text", text);
   for (const std::string split : {"train", "valid", "test"}) {
-    DatasetOptions options = get_token_text(dir / "text", split, 20);
-    options.text_options.tokenizer_name = "characters";
-    const auto dataset = make_dataset(options);
+    TextSplit options = get_token_text(dir / "text", split, 20);
+    options.text.tokenizer_name = "characters";
+    const auto dataset = open_split(options);
     CHECK(dataset->info().vocabulary == 600);
     CHECK(dataset->batch(std::vector<int64_t>{0}).tokens.dtype() == DType::int64);
   }
@@ -152,9 +160,9 @@ TEST_CASE("shares do not divide characters, and many characters need wide tokens
 TEST_CASE("training draws windows by seed and step, at all positions") {
   const TempDir dir;
   write_file(dir / "text", counted(400));
-  DatasetOptions options = get_token_text(dir / "text", "train", 16);
-  options.text_options.use_random_windows = true;
-  const std::shared_ptr<const Dataset> dataset = make_dataset(options);
+  TextSplit options = get_token_text(dir / "text", "train", 16);
+  options.text.use_random_windows = true;
+  const std::shared_ptr<const Dataset> dataset = open_split(options);
   CHECK(dataset->size() == 200 - 16);
   const Loader loader(dataset, {.batch_size = 4, .seed = 1}), other(dataset, {.batch_size = 4, .seed = 2});
   CHECK(loader.batches_per_epoch() == (200 - 16) / 16 / 4);
@@ -172,21 +180,21 @@ TEST_CASE("training draws windows by seed and step, at all positions") {
 TEST_CASE("texts shorter than a window and invalid options are errors") {
   const TempDir dir;
   write_file(dir / "text", counted(40));
-  DatasetOptions options = get_token_text(dir / "text", "valid", 10);
+  TextSplit options = get_token_text(dir / "text", "valid", 10);
   CHECK(
-      contains(message_of<DataError>([&] { make_dataset(options); }),
+      contains(message_of<DataError>([&] { open_split(options); }),
                "the split \"valid\" has 10 tokens, expected at least TextOptions::sequence_length + 1 = 11"));
   options = get_token_text(dir / "text", "train", 8);
-  options.text_options.valid_share = 0.8;
-  CHECK(contains(message_of<ConfigError>([&] { make_dataset(options); }), "expected less than 1"));
+  options.text.valid_share = 0.8;
+  CHECK(contains(message_of<ConfigError>([&] { open_split(options); }), "expected less than 1"));
   options = get_token_text(dir / "text", "test", 8);
-  options.text_options.eval_context = 8;
-  CHECK(contains(message_of<ConfigError>([&] { make_dataset(options); }),
+  options.text.eval_context = 8;
+  CHECK(contains(message_of<ConfigError>([&] { open_split(options); }),
                  "TextOptions::eval_context: expected 0 to 7"));
   write_file(dir / "text", counted(200) + "\xFF");
   options = get_token_text(dir / "text", "train", 8);
-  options.text_options.tokenizer_name = "characters";
-  CHECK(contains(message_of<DataError>([&] { make_dataset(options); }), "is not valid UTF-8"));
+  options.text.tokenizer_name = "characters";
+  CHECK(contains(message_of<DataError>([&] { open_split(options); }), "is not valid UTF-8"));
 }
 
 TEST_CASE("a line of four gigabytes is mapped, and a line of 64 MiB is encoded in parts") {
@@ -198,15 +206,15 @@ TEST_CASE("a line of four gigabytes is mapped, and a line of 64 MiB is encoded i
     std::filesystem::resize_file(dir / name, static_cast<uintmax_t>(bytes));
     return dir / name;
   };
-  DatasetOptions options = get_token_text(write_line("bytes", kFileBytes), "train", 8);
-  options.text_options.valid_share = options.text_options.test_share = 0;
-  const auto bytes = make_dataset(options);
+  TextSplit options = get_token_text(write_line("bytes", kFileBytes), "train", 8);
+  options.text.valid_share = options.text.test_share = 0;
+  const auto bytes = open_split(options);
   CHECK(bytes->size() == kFileBytes / 8);
   CHECK(bytes->batch(std::vector<int64_t>{0}).tokens.to_vector()[1] == 't');
   CHECK(bytes->batch(std::vector<int64_t>{bytes->size() - 1}).tokens.to_vector()[8] == 0);
-  options.text_options.path = write_line("characters", kFileCharacters).string();
-  options.text_options.tokenizer_name = "characters";
-  const auto characters = make_dataset(options);
+  options.text.path = write_line("characters", kFileCharacters).string();
+  options.text.tokenizer_name = "characters";
+  const auto characters = open_split(options);
   CHECK(characters->size() == kFileCharacters / 8);
   CHECK(characters->info().vocabulary == 5);  // NUL and the letters a, r, s and t
 }
@@ -214,10 +222,10 @@ TEST_CASE("a line of four gigabytes is mapped, and a line of 64 MiB is encoded i
 TEST_CASE("segments follow each other, and the last segment is padded with masked tokens") {
   const TempDir dir;
   write_file(dir / "text", counted(200));
-  DatasetOptions options =
+  TextSplit options =
       get_token_text(dir / "text", "test", 10);  // the test split contains the bytes 150 to 199
-  options.text_options.use_segments = true;
-  const auto dataset = make_dataset(options);
+  options.text.use_segments = true;
+  const auto dataset = open_split(options);
   REQUIRE(dataset->size() == 5);
   const Batch batch = dataset->batch(std::vector<int64_t>{3, 4});
   const auto tokens = batch.tokens.to_vector(), mask = batch.mask.to_vector();
@@ -229,8 +237,8 @@ TEST_CASE("segments follow each other, and the last segment is padded with maske
   std::vector<int> expected(200);
   std::fill(expected.begin() + 151, expected.end(), 1);
   CHECK(target_counts(*dataset, 200) == expected);
-  options.text_options.eval_context = 2;
-  CHECK_THROWS_WITH_AS(make_dataset(options), doctest::Contains("segments have no common predictions"),
+  options.text.eval_context = 2;
+  CHECK_THROWS_WITH_AS(open_split(options), doctest::Contains("segments have no common predictions"),
                        ConfigError);
 }
 
@@ -240,12 +248,12 @@ TEST_CASE("a text with unknown characters names the first of them, or counts the
   for (int i = 0; i < 100; ++i) text += i % 10 == 3 ? "a\u200Bb\n" : "ab ab\n";
   write_file(dir / "text", text);
   write_file(dir / "m.model", make_piece_model({.pieces = {"\u2581", "a", "b", "\n"}}));
-  DatasetOptions options = get_token_text(dir / "text", "train", 10);
-  options.text_options.tokenizer_name = "sentencepiece";
-  options.text_options.sentencepiece_model = (dir / "m.model").string();
+  TextSplit options = get_token_text(dir / "text", "train", 10);
+  options.text.tokenizer_name = "sentencepiece";
+  options.text.sentencepiece_model = (dir / "m.model").string();
   std::string error;
   try {
-    make_dataset(options);
+    open_split(options);
   } catch (const ConfigError&) {
     MESSAGE("skipped: built without SentencePiece");
     return;
@@ -258,8 +266,8 @@ TEST_CASE("a text with unknown characters names the first of them, or counts the
   static std::string log;
   log.clear();
   set_log_sink([](LogLevel, const std::string& line) { log += line + "\n"; });
-  options.text_options.unknown_characters = UnknownCharacters::token;
-  const auto dataset = make_dataset(options);
+  options.text.unknown_characters = UnknownCharacters::token;
+  const auto dataset = open_split(options);
   set_log_sink(nullptr);
   const auto& tokens = dynamic_cast<const TextDataset&>(*dataset).tokens();
   std::vector<int64_t> all(static_cast<size_t>(tokens.size()));
@@ -283,13 +291,13 @@ TEST_CASE(
     write_file(dir / "m.model", make_piece_model({.pieces = {"\u2581", "a", "b", "\n"},
                                                   .add_dummy_prefix = changes,
                                                   .remove_extra_whitespaces = changes}));
-    DatasetOptions options = get_token_text(dir / "text", "train", 10);
-    options.text_options.tokenizer_name = "sentencepiece";
-    options.text_options.sentencepiece_model = (dir / "m.model").string();
+    TextSplit options = get_token_text(dir / "text", "train", 10);
+    options.text.tokenizer_name = "sentencepiece";
+    options.text.sentencepiece_model = (dir / "m.model").string();
     log.clear();
     set_log_sink([](LogLevel, const std::string& line) { log += line + "\n"; });
     try {
-      make_dataset(options);
+      open_split(options);
     } catch (const ConfigError&) {
       set_log_sink(nullptr);
       MESSAGE("skipped: built without SentencePiece");

@@ -38,11 +38,11 @@ std::vector<std::string> encoders() {
   return names;
 }
 
-CtcBatch random_batch() {
-  return {.features = normal({3, 17, 5}, 2, DType::float32),
-          .frame_lengths = Tensor::from_vector<int64_t>({17, 9, 12}, {3}),
+Batch random_batch() {
+  return {.lengths = Tensor::from_vector<int64_t>({17, 9, 12}, {3}),
           .labels = Tensor::from_vector<int64_t>({1, 5, 5, 3, 2, -1, -1, -1, 4, 4, -1, -1}, {3, 4}),
-          .label_lengths = Tensor::from_vector<int64_t>({4, 1, 2}, {3})};
+          .label_lengths = Tensor::from_vector<int64_t>({4, 1, 2}, {3}),
+          .elements = normal({3, 17, 5}, 2, DType::float32)};
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ TEST_CASE("the loss of a speech model has gradients for all parameters and does 
       CAPTURE(subsampling);
       SpeechModel model(small(kind, subsampling));
       model.initialize(3);
-      const CtcBatch batch = random_batch();
+      const Batch batch = random_batch();
       const CtcLoss loss = model.compute_loss(batch, {});
       // CTC needs five steps for the first utterance, which has four labels with two equal adjacent labels.
       // If the subsampling is 4, the 17 frames of this utterance give only four steps.
@@ -70,10 +70,10 @@ TEST_CASE("the loss of a speech model has gradients for all parameters and does 
         // kinds do not depend on this bias.
         if (!name.ends_with("key_projection.bias")) CHECK(largest > 0);
       }
-      CtcBatch other = batch;
-      other.features = batch.features.clone();
+      Batch other = batch;
+      other.elements = batch.elements.clone();
       for (int64_t t = 9; t < 17; ++t)
-        for (int64_t i = 0; i < 5; ++i) other.features.data<float>()[(17 + t) * 5 + i] = 100;
+        for (int64_t i = 0; i < 5; ++i) other.elements.data<float>()[(17 + t) * 5 + i] = 100;
       CHECK(model.compute_loss(other, {}).loss.item() == doctest::Approx(loss.loss.item()).epsilon(1e-6));
     }
 }
@@ -83,10 +83,10 @@ TEST_CASE("the logits of an utterance do not depend on its batch") {
     CAPTURE(kind);
     SpeechModel model(small(kind, 2));
     model.initialize(3);
-    const CtcBatch batch = random_batch();
-    const SpeechOutput all = model.forward(batch.features, batch.frame_lengths, {});
+    const Batch batch = random_batch();
+    const SpeechOutput all = model.forward(batch.elements, batch.lengths, {});
     CHECK(all.lengths.to_vector() == std::vector<double>{8, 4, 6});
-    const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
+    const Tensor alone = batch.elements.view({1, 9, 5}, {45, 5, 1}, 85).clone();
     const SpeechOutput single = model.forward(alone, Tensor::from_vector<int64_t>({9}, {1}), {});
     CHECK(single.logits.shape() == Shape{1, 4, 6});
     CHECK(max_difference(all.logits.alias({1, 4, 6}, {48, 6, 1}, 48).clone(), single.logits) < 1e-5);
@@ -104,9 +104,9 @@ TEST_CASE("LSH: the logits of an utterance do not depend on its batch") {
       options.encoder.attention.front().options.set("buckets", int64_t{chunk == 16 ? 0 : 12});
       SpeechModel model(options);
       model.initialize(3);
-      const CtcBatch batch = random_batch();
-      const SpeechOutput all = model.forward(batch.features, batch.frame_lengths, {});
-      const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
+      const Batch batch = random_batch();
+      const SpeechOutput all = model.forward(batch.elements, batch.lengths, {});
+      const Tensor alone = batch.elements.view({1, 9, 5}, {45, 5, 1}, 85).clone();
       const SpeechOutput single = model.forward(alone, Tensor::from_vector<int64_t>({9}, {1}), {});
       CHECK(max_difference(all.logits.alias({1, 9, 6}, {102, 6, 1}, 102).clone(), single.logits) < 1e-5);
     }
@@ -118,12 +118,12 @@ TEST_CASE("subsampling by convolution: parameters have gradients, and logits do 
       SpeechModel model(small(kind, factor, SubsamplingKind::conv));
       model.initialize(3);
       CHECK(model.subsampling.layers.size() == (factor == 4 ? 2 : 1));
-      const CtcBatch batch = random_batch();
-      const SpeechOutput all = model.forward(batch.features, batch.frame_lengths, {});
+      const Batch batch = random_batch();
+      const SpeechOutput all = model.forward(batch.elements, batch.lengths, {});
       CHECK(all.logits.size(1) == 17 / factor);
       const int64_t steps = 9 / factor;
       CHECK(all.lengths.to_vector()[1] == steps);
-      const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
+      const Tensor alone = batch.elements.view({1, 9, 5}, {45, 5, 1}, 85).clone();
       const SpeechOutput single = model.forward(alone, Tensor::from_vector<int64_t>({9}, {1}), {});
       const Tensor batch_logits = all.logits.alias({1, steps, 6}, {steps * 6, 6, 1}, 17 / factor * 6).clone();
       CHECK(max_difference(batch_logits, single.logits) < 1e-5);
@@ -162,8 +162,8 @@ TEST_CASE("losses and gradients of a batch are averages over its utterances, wei
     SpeechModel model(options);
     model.initialize(3);
     model.convert(DType::float64);
-    CtcBatch all = random_batch();  // the first utterance is infeasible
-    all.features = all.features.to(DType::float64);
+    Batch all = random_batch();  // the first utterance is infeasible
+    all.elements = all.elements.to(DType::float64);
     CHECK(model.compute_loss_divisor(all) == (reduction == CtcReduction::per_utterance ? 2 : 3));
     const Tensor whole = model.compute_loss(all, {}).loss;
     backward(whole);
@@ -174,8 +174,10 @@ TEST_CASE("losses and gradients of a batch are averages over its utterances, wei
     }
     double sum = 0;
     for (int64_t b = 0; b < 3; ++b) {
-      const CtcBatch one{slice(all.features, 0, b, b + 1), slice(all.frame_lengths, 0, b, b + 1),
-                         slice(all.labels, 0, b, b + 1), slice(all.label_lengths, 0, b, b + 1)};
+      const Batch one{.lengths = slice(all.lengths, 0, b, b + 1),
+                      .labels = slice(all.labels, 0, b, b + 1),
+                      .label_lengths = slice(all.label_lengths, 0, b, b + 1),
+                      .elements = slice(all.elements, 0, b, b + 1)};
       const double share = static_cast<double>(model.compute_loss_divisor(one)) /
                            static_cast<double>(model.compute_loss_divisor(all));
       const Tensor loss = model.compute_loss(one, {}).loss;

@@ -87,17 +87,17 @@ TEST_CASE("speech configs: TIMIT, LibriSpeech and Kaldi directories are read, an
       INFO(row.corpus << " " << model);
       const Config config = load(std::string(row.corpus) + "-" + model, folder, row.sets);
       CHECK(config.data.dataset == row.corpus);
-      CHECK(choose_speech_evaluation_split(config, "") == row.split);
+      CHECK(SpeechCorpus(config).choose_evaluation_split() == row.split);
       const DryRunResult step =
           Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).dry_run();
       CHECK(step.training_example_count == row.train);
       CHECK(step.evaluation_example_count == row.evaluation);
       CHECK(step.loss > 0);
       CHECK_FALSE(fs::exists(dir / "run"));
-      const SpeechMetadata metadata = make_speech_metadata(read_speech_part(config, "train", "", nullptr));
+      const SpeechMetadata metadata = make_speech_metadata(*read_speech_part(config, "train", "", nullptr));
       CHECK(metadata.phone_table.class_count() == row.classes);
       CHECK(metadata.feature_dim == 40);
-      CHECK_FALSE(read_corpus_part(config, "test", "").utterances.empty());
+      CHECK_FALSE(SpeechCorpus(config).read_part("test").utterances.empty());
     }
   }
 }
@@ -128,10 +128,9 @@ TEST_CASE("speech configs: a part is read only from the folder in its setting") 
   fs::create_directories(folder / "more");
   fs::rename(folder / "test-clean", folder / "more/test-clean");
   const auto count = [&](const std::string& set, const std::string& split) {
-    return read_corpus_part(load("librispeech-linear", folder,
-                                 {"data.lexicon=\"" + (folder / "lexicon").string() + "\"", set}),
-                            split, "")
-        .utterances.size();
+    const Config config =
+        load("librispeech-linear", folder, {"data.lexicon=\"" + (folder / "lexicon").string() + "\"", set});
+    return SpeechCorpus(config).read_part(split).utterances.size();
   };
   CHECK(count("data.train_part=train-clean-100", "train") == 2);
   CHECK(count("data.train_part=train-clean-100/", "train") == 2);
@@ -143,13 +142,14 @@ TEST_CASE("speech configs: a part is read only from the folder in its setting") 
                    "expected the folder of a part"));
   CHECK_THROWS_AS(count("data.test_part=test-clean", "test"), DataError);
   CHECK(count("data.test_part=test-clean", "train") == 2);
-  CHECK(contains(message_of<DataError>([&] {
-                   check_part_folders(load("librispeech-linear", folder, {"data.test_part=test-clean"}), "");
-                 }),
-                 "test-clean: no such folder; data.test_part"));
+  CHECK(contains(
+      message_of<DataError>([&] {
+        SpeechCorpus(load("librispeech-linear", folder, {"data.test_part=test-clean"})).check_part_folders();
+      }),
+      "test-clean: no such folder; data.test_part"));
   // If the folder in data.valid_part is missing, training does not use the test set instead.
   const Config config = load("librispeech-linear", folder, {"data.valid_part=dev-other"});
-  CHECK(contains(message_of<DataError>([&] { choose_speech_evaluation_split(config, ""); }),
+  CHECK(contains(message_of<DataError>([&] { SpeechCorpus(config).choose_evaluation_split(); }),
                  (folder / "dev-other").string() + ": no such folder; data.valid_part"));
 }
 
@@ -159,7 +159,7 @@ TEST_CASE("speech configs: commands in wav.scp need permission from the command 
   write_file(dir / "kaldi/train/wav.scp", "a cat " + (dir / "kaldi/train/a.wav").string() + " |\nb b.wav\n");
   const Config config = load("kaldi-linear", dir / "kaldi", {});
   const auto read = [&](const DataAccessOptions& data) {
-    return read_speech_part(config, "train", data, nullptr).usable_indices.size();
+    return read_speech_part(config, "train", data, nullptr)->size();
   };
   CHECK(contains(
       message_of<DataError>([&] { read(""); }),

@@ -3,7 +3,7 @@
 
 #include "core/base/errors.h"
 #include "core/system/log.h"
-#include "data/make_dataset.h"
+#include "data/dataset_kind.h"
 #include "data/sets/directory.h"
 #include "data/sets/fetch.h"
 #include "data/sets/verify.h"
@@ -100,7 +100,7 @@ bool is_image_set(const CatalogueEntry& set) {
   return set.type == DatasetType::images && !set.files.empty();
 }
 bool can_be_prepared(const CatalogueEntry& set) {
-  return is_image_set(set) || set.format == DatasetFormat::kaldi;
+  return is_image_set(set) || set.format == CorpusFormat::kaldi;
 }
 
 // Creates the corpus synthetic-speech or a Kaldi corpus. Data sets of images need no conversion. For these
@@ -116,11 +116,9 @@ void prepare_action(const std::vector<std::string>& names, const CommandLine& li
   for (const std::string& name : names)
     for (const std::string split : {"train", "test"}) {
       require_catalogue_entry(name, can_be_prepared, "a data set that can be prepared");
-      DatasetOptions options;
-      options.name = name;
-      options.split = split;
-      options.data_dir = line.common_options.data_dir;
-      const auto dataset = make_dataset(options);
+      const DatasetKind& kind = find_dataset_kind(name);
+      const auto dataset =
+          kind.make(OptionValues(kind.options), {.split = split, .data_dir = line.common_options.data_dir});
       rows.push_back(Report()
                          .add("name", name)
                          .add("split", split)

@@ -102,9 +102,8 @@ void verify_folder(const std::string& name, const std::string& layout, const fs:
   const int64_t rate = summary.sample_rate;
   if (summary.has_other_rates)
     log_info(name, ": the recordings have several sample rates: --set data.resample=true converts them");
-  else if (const SpeechDataOptions d = get_speech_options(config);
-           rate > 0 && d.sample_rate == 0 && !d.resample &&
-           rate != require_catalogue_entry(config.data.dataset).sample_rate)
+  else if (const SpeechCorpus corpus(config); rate > 0 && corpus.options().sample_rate == 0 &&
+                                              !corpus.options().resample && rate != corpus.set().sample_rate)
     log_info(name, ": the recordings have ", rate,
              " samples per second: train with --set data.sample_rate=", rate);
 }

@@ -47,13 +47,13 @@ Plan make_plan(const CommandLine& line, const LoadedTask& run) {
 Tensor make_first_bytes(const AutoregressiveTask& task, const Plan& plan, const CommandLine& line) {
   const Tensor bytes = Tensor::zeros({plan.count, 1}, DType::uint8);
   const DataConfig& data = task.config().data;
-  const std::string path = data.has("path") ? data.get<std::string>("path") : "";
+  const bool has_path = data.has("path");
+  const std::string path = has_path ? data.get<std::string>("path") : "";
   const CatalogueEntry* const set = find_catalogue_entry(data.dataset);
-  const bool exists = !set              ? true
-                      : set->needs_path ? is_folder(path)
-                                        : find_dataset_folder(*set, line.common_options.data_dir).has_value();
+  const bool exists =
+      has_path ? is_folder(path) : !set || find_dataset_folder(*set, line.common_options.data_dir);
   if (!exists) {
-    log_warning(set->needs_path ? "data.path = \"" + path + "\"" : "data set " + data.dataset,
+    log_warning(has_path ? "data.path = \"" + path + "\"" : "data set " + data.dataset,
                 " was not found, so images begin with the byte 0 instead of the first bytes of test images");
     return bytes;
   }

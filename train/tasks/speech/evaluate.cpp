@@ -7,7 +7,6 @@
 
 #include "core/base/errors.h"
 #include "data/batches/bucket_plan.h"
-#include "data/sets/catalogue.h"
 #include "train/distributed/gather.h"
 #include "train/tasks/speech/features.h"
 
@@ -24,10 +23,11 @@ std::vector<CtcLabels> decode_labels(const SpeechOutput& output, int64_t beam_si
 
 SpeechEvaluationOptions make_speech_evaluation_options(const Config& config) {
   const int64_t batch = config.train.eval_batch_size;
+  const SpeechCorpus corpus(config);
   return {.beam_size = 0,
-          .max_frames = get_speech_options(config).max_frames,
+          .max_frames = corpus.options().max_frames,
           .max_batch_size = batch > 0 ? batch : config.data.batch_size,
-          .fold_timit_phones = require_catalogue_entry(config.data.dataset).format == DatasetFormat::timit};
+          .fold_timit_phones = corpus.has_phone_set()};
 }
 
 namespace {
@@ -35,8 +35,8 @@ namespace {
 void add_unprocessed(const SpeechPart& part, const std::vector<int64_t>& indices, const std::string& reason,
                      SpeechEvaluation& result) {
   for (const int64_t i : indices)
-    result.unprocessed.push_back({part.dataset->utterance(i).id, reason, part.dataset->frame_count(i),
-                                  static_cast<int64_t>(part.dataset->reference_phones(i).size())});
+    result.unprocessed.push_back({part.utterances->utterance(i).id, reason, part.utterances->frame_count(i),
+                                  static_cast<int64_t>(part.utterances->reference_phones(i).size())});
 }
 
 using LabelsOfUtterances = std::map<int64_t, CtcLabels>;
@@ -65,9 +65,9 @@ LabelsOfUtterances gather_labels(Communicator& processes, const LabelsOfUtteranc
 // deletions.
 SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& options,
                        const LabelsOfUtterances& decoded) {
-  const SpeechDataset& set = *part.dataset;
+  const SpeechDataset& set = *part.utterances;
   SpeechEvaluation result;
-  result.split = part.split;
+  result.split = part.info().split;
   const auto folded = [&](const Words& phones) {
     return options.fold_timit_phones ? map_timit_phone(phones, PhoneSet::timit39) : phones;
   };
@@ -110,9 +110,9 @@ SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
                           Communicator& processes) {
   const auto begin = std::chrono::steady_clock::now();
   const NoGradScope no_grad;
-  const SpeechDataset& set = *part.dataset;
+  const SpeechDataset& set = *part.utterances;
   const auto batches = plan_batches(
-      part.frame_counts(),
+      part.lengths(),
       {.max_batch_length = options.max_frames, .max_examples = options.max_batch_size, .shuffle = false}, 0);
   const LossSums losses(batches.size());
   LabelsOfUtterances decoded;
@@ -121,11 +121,9 @@ SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
     throw_if_stopped(stop);
     const size_t number = round * size + rank;
     if (number >= batches.size()) continue;
-    std::vector<int64_t> indices;
-    for (const int64_t index : batches[number])
-      indices.push_back(part.usable_indices[static_cast<size_t>(index)]);
-    const SpeechBatch batch = set.batch(indices);
-    const SpeechOutput output = model.forward(batch.features, batch.lengths, {});
+    const std::vector<int64_t> indices = part.find(batches[number]);
+    const Batch batch = set.batch(indices);
+    const SpeechOutput output = model.forward(batch.elements, batch.lengths, {});
     const auto nats =
         ctc_loss(output.logits, output.lengths, batch.labels, batch.label_lengths, {.blank = kSpeechBlank})
             .losses.to_vector();

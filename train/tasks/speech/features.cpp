@@ -5,16 +5,11 @@
 
 #include "core/base/errors.h"
 #include "data/files/file.h"
-#include "data/sets/catalogue.h"
 
 namespace tapeformer {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool takes_mfc(const Config& config) {
-  return require_catalogue_entry(config.data.dataset).sample_rate == 0;
-}
 
 void require_dims(const std::string& name, int64_t dims, const SpeechMetadata& metadata) {
   if (dims != metadata.feature_dim)
@@ -24,44 +19,26 @@ void require_dims(const std::string& name, int64_t dims, const SpeechMetadata& m
 
 // Returns the audio options of a stream. The options do not limit the length of the stream, because the
 // memory of a FeatureStream does not grow with this length.
-AudioOptions make_unlimited_audio_options(const Config& config) {
-  AudioOptions options = make_feature_options(config, false).make_audio_options();
+AudioOptions make_unlimited_audio_options(const SpeechCorpus& corpus) {
+  AudioOptions options = corpus.make_feature_options(false).make_audio_options();
   options.max_seconds = 0;
   return options;
 }
 
 }  // namespace
 
-SpeechDataOptions get_speech_options(const Config& config) {
-  return read_speech_options(config.data.all_options());
+std::string describe_normalization(const SpeechCorpus& corpus) {
+  return corpus.options().normalization == Normalization::speaker ? "speaker" : "utterance";
 }
 
-FeatureOptions make_feature_options(const Config& config, bool training) {
-  const SpeechDataOptions d = get_speech_options(config);
-  FeatureOptions options;
-  const int64_t rate =
-      d.sample_rate > 0 ? d.sample_rate : require_catalogue_entry(config.data.dataset).sample_rate;
-  if (rate > 0) options.filterbank.rate = rate;
-  options.filterbank.bins = d.num_mel_bins;
-  options.filterbank.dither = training ? d.dither : 0;
-  options.resample = d.resample;
-  if (d.channel >= 0) options.channel = d.channel;
-  options.max_seconds = d.max_seconds;
-  options.seed = static_cast<uint64_t>(config.run.seed);
-  options.cache_folder = d.feature_cache;
-  return options;
-}
-
-Normalization make_normalization(const Config& config) {
-  const std::string name = get_speech_options(config).cmvn;
-  if (name == "none") return Normalization::none;
-  if (name == "speaker") return Normalization::speaker;
-  return name == "global" ? Normalization::global : Normalization::utterance;
-}
-
-bool features_need_whole_utterance(const Config& config) {
-  const Normalization kind = make_normalization(config);
-  return kind == Normalization::utterance || kind == Normalization::speaker;
+SpeechDatasetOptions make_speech_dataset_options(const SpeechCorpus& corpus, bool training) {
+  const SpeechDataOptions& options = corpus.options();
+  return {.feature_options = corpus.make_feature_options(training),
+          .normalization = options.normalization,
+          .normalize_variance = options.normalize_variance,
+          .delta_order = options.deltas,
+          .reject_faulty_utterances = options.reject_faulty_utterances,
+          .purpose = training ? SpeechPurpose::training : SpeechPurpose::scoring};
 }
 
 const FeatureStatistics& get_global_statistics(const SpeechMetadata& metadata) {
@@ -72,12 +49,13 @@ const FeatureStatistics& get_global_statistics(const SpeechMetadata& metadata) {
   return *metadata.global_statistics;
 }
 
-Tensor compute_file_features(const Config& config, const SpeechMetadata& metadata, const fs::path& path) {
-  const FeatureOptions options = make_feature_options(config, false);
+Tensor compute_file_features(const SpeechCorpus& corpus, const SpeechMetadata& metadata,
+                             const fs::path& path) {
+  const FeatureOptions options = corpus.make_feature_options(false);
   const bool is_mfc = path.extension() == ".mfc";
   require_regular_file(path);
-  if (is_mfc != takes_mfc(config))
-    throw DataError(path.string() + (takes_mfc(config)
+  if (is_mfc != corpus.has_mfc_files())
+    throw DataError(path.string() + (corpus.has_mfc_files()
                                          ? ": the model was trained on the features of AN4: give .mfc files"
                                          : ": the model was trained on recordings: give audio files"));
   Utterance utterance;
@@ -85,49 +63,49 @@ Tensor compute_file_features(const Config& config, const SpeechMetadata& metadat
   utterance.path = path;
   utterance.source = is_mfc ? SpeechSource::mfc : SpeechSource::audio;
   const Tensor features = compute_features(utterance, options, Filterbank(options.filterbank));
-  const SpeechDataOptions d = get_speech_options(config);
+  const SpeechDataOptions& d = corpus.options();
   require_dims(path.string(), features.size(1) * (d.deltas + 1), metadata);
-  const Normalization kind = make_normalization(config);
+  const Normalization kind = d.normalization;
   if (kind != Normalization::none) {
     FeatureStatistics own;
     own.add(features);
     normalize_features(features, kind == Normalization::global ? get_global_statistics(metadata) : own,
-                       d.cmvn_variance);
+                       d.normalize_variance);
   }
   return d.deltas > 0 ? add_deltas(features, d.deltas) : features;
 }
 
-FeatureStream::FeatureStream(const Config& config, const SpeechMetadata& metadata, const fs::path& path)
-    : config_(config), stream_name_(path.string()) {
-  if (features_need_whole_utterance(config) || takes_mfc(config) || path.extension() == ".mfc") {
-    whole_features_ = compute_file_features(config, metadata, path);
+FeatureStream::FeatureStream(const SpeechCorpus& corpus, const SpeechMetadata& metadata, const fs::path& path)
+    : stream_name_(path.string()) {
+  if (corpus.needs_whole_utterances() || corpus.has_mfc_files() || path.extension() == ".mfc") {
+    whole_features_ = compute_file_features(corpus, metadata, path);
     return;
   }
-  open_pipeline(metadata);
-  audio_ = std::make_unique<AudioStream>(path, make_unlimited_audio_options(config));
+  open_pipeline(corpus, metadata);
+  audio_ = std::make_unique<AudioStream>(path, make_unlimited_audio_options(corpus));
 }
 
-FeatureStream::FeatureStream(const Config& config, const SpeechMetadata& metadata, const AudioPipe& pipe)
-    : config_(config), stream_name_(pipe.name) {
-  if (features_need_whole_utterance(config))
-    throw ConfigError("data.cmvn = \"" + get_speech_options(config).cmvn +
+FeatureStream::FeatureStream(const SpeechCorpus& corpus, const SpeechMetadata& metadata,
+                             const AudioPipe& pipe)
+    : stream_name_(pipe.name) {
+  if (corpus.needs_whole_utterances())
+    throw ConfigError("data.cmvn = \"" + describe_normalization(corpus) +
                       "\" needs the whole recording, which " + stream_name_ +
                       " does not give; train with \"global\" or \"none\", or name a file");
-  if (takes_mfc(config))
+  if (corpus.has_mfc_files())
     throw ConfigError("the model was trained on the features of AN4, which " + stream_name_ +
                       " cannot give: name .mfc files");
-  open_pipeline(metadata);
-  audio_ = std::make_unique<AudioStream>(pipe, make_unlimited_audio_options(config));
+  open_pipeline(corpus, metadata);
+  audio_ = std::make_unique<AudioStream>(pipe, make_unlimited_audio_options(corpus));
 }
 
-void FeatureStream::open_pipeline(const SpeechMetadata& metadata) {
-  if (make_normalization(config_) == Normalization::global)
-    global_statistics_ = get_global_statistics(metadata);
-  const FilterbankOptions options = make_feature_options(config_, false).filterbank;
-  const int64_t deltas = get_speech_options(config_).deltas;
-  require_dims(stream_name_, options.dims() * (deltas + 1), metadata);
-  pipeline_ = std::make_unique<Pipeline>(options, deltas);
-  pipeline_->divide_by_deviation = get_speech_options(config_).cmvn_variance;
+void FeatureStream::open_pipeline(const SpeechCorpus& corpus, const SpeechMetadata& metadata) {
+  const SpeechDataOptions& data = corpus.options();
+  if (data.normalization == Normalization::global) global_statistics_ = get_global_statistics(metadata);
+  const FilterbankOptions options = corpus.make_feature_options(false).filterbank;
+  require_dims(stream_name_, options.dims() * (data.deltas + 1), metadata);
+  pipeline_ = std::make_unique<Pipeline>(options, data.deltas);
+  pipeline_->divide_by_deviation = data.normalize_variance;
 }
 
 Tensor FeatureStream::read_frames() {

@@ -14,35 +14,32 @@
 #include "data/audio/filterbank.h"
 #include "data/speech/feature_store.h"
 #include "data/speech/features.h"
-#include "data/speech/speech_options.h"
-#include "train/config/config.h"
+#include "train/tasks/speech/corpus.h"
 #include "train/tasks/speech/description.h"
 
 namespace tapeformer {
 
-// Returns the options of the data set in the config, which is of speech.
-SpeechDataOptions get_speech_options(const Config& config);
-FeatureOptions make_feature_options(const Config& config, bool training);
-Normalization make_normalization(const Config& config);
-// Returns whether data.cmvn is "utterance" or "speaker". If data.cmvn has one of these values, the features
-// of a frame depend on the whole utterance.
-bool features_need_whole_utterance(const Config& config);
+// Returns the options that do not depend on the model and on its training data.
+SpeechDatasetOptions make_speech_dataset_options(const SpeechCorpus& corpus, bool training);
+// Returns the value of data.cmvn of a corpus where SpeechCorpus::needs_whole_utterances() is true.
+std::string describe_normalization(const SpeechCorpus& corpus);
 // Returns metadata.global_statistics. Throws ConfigError if the model was trained without global statistics.
 const FeatureStatistics& get_global_statistics(const SpeechMetadata& metadata);
 
 // Returns the features of a recording, of shape (frames, dims). If the model was trained on the .mfc files of
 // AN4, `path` must be a .mfc file instead of a recording.
-Tensor compute_file_features(const Config& config, const SpeechMetadata& metadata,
+Tensor compute_file_features(const SpeechCorpus& corpus, const SpeechMetadata& metadata,
                              const std::filesystem::path& path);
 
 // A reader of a recording or a stream. The reader returns the rows of compute_file_features() in parts. The
 // memory of the reader does not grow with the length of the recording, unless the features need the whole
-// utterance or the file is a .mfc file. The config must outlive the reader. The reader is not thread-safe.
+// utterance or the file is a .mfc file. The reader is not thread-safe.
 class FeatureStream {
  public:
-  FeatureStream(const Config& config, const SpeechMetadata& metadata, const std::filesystem::path& path);
+  FeatureStream(const SpeechCorpus& corpus, const SpeechMetadata& metadata,
+                const std::filesystem::path& path);
   // Throws ConfigError if the features need the whole utterance, or if the model was trained on .mfc files.
-  FeatureStream(const Config& config, const SpeechMetadata& metadata, const AudioPipe& pipe);
+  FeatureStream(const SpeechCorpus& corpus, const SpeechMetadata& metadata, const AudioPipe& pipe);
 
   // Returns the next rows of features, of shape (rows, dims). The number of rows can be 0 before the end of
   // the recording. After the end of the recording, returns an undefined tensor.
@@ -61,11 +58,10 @@ class FeatureStream {
     bool is_silent = true;  // whether all samples so far are equal
     bool divide_by_deviation = true;
   };
-  void open_pipeline(const SpeechMetadata& metadata);
+  void open_pipeline(const SpeechCorpus& corpus, const SpeechMetadata& metadata);
   // Throws DataError if the recording is shorter than a frame, or if all samples are equal.
   void check_recording() const;
 
-  const Config& config_;
   std::string stream_name_;
   Tensor whole_features_;
   std::optional<FeatureStatistics> global_statistics_;

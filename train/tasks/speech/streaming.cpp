@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/system/log.h"
-#include "data/sets/catalogue.h"
 #include "train/build.h"
 #include "train/tasks/speech/features.h"
 
@@ -42,8 +41,8 @@ int64_t compute_window_frames(const SpeechTask& task, double seconds) {
 // frame, from which the decoder detects pauses. If the run has no global statistics, sets the scales to 1 and
 // the offsets to 0.
 void set_scale(const SpeechTask& task, StreamDecoderOptions& options) {
-  const auto dims =
-      static_cast<size_t>(task.metadata().feature_dim / (get_speech_options(task.config()).deltas + 1));
+  const SpeechDataOptions data = SpeechCorpus(task.config()).options();
+  const auto dims = static_cast<size_t>(task.metadata().feature_dim / (data.deltas + 1));
   options.feature_scales.assign(dims, 1);
   options.feature_offsets.assign(dims, 0);
   if (!task.metadata().global_statistics) return;
@@ -52,8 +51,7 @@ void set_scale(const SpeechTask& task, StreamDecoderOptions& options) {
     const double mean = all.sums[i] / all.frame_count,
                  variance = all.square_sums[i] / all.frame_count - mean * mean;
     options.feature_offsets[i] = mean;
-    if (get_speech_options(task.config()).cmvn_variance)
-      options.feature_scales[i] = std::sqrt(std::max(variance, 0.0));
+    if (data.normalize_variance) options.feature_scales[i] = std::sqrt(std::max(variance, 0.0));
   }
 }
 
@@ -71,15 +69,16 @@ OptionSpec make_window_option() {
 
 std::unique_ptr<StreamDecoder> make_stream_decoder(const SpeechTask& task, double window_seconds) {
   check_model(task);
-  if (features_need_whole_utterance(task.config()))
+  const SpeechCorpus corpus(task.config());
+  if (corpus.needs_whole_utterances())
     log_info(
-        "data.cmvn = \"", get_speech_options(task.config()).cmvn,
+        "data.cmvn = \"", describe_normalization(corpus),
         "\" normalizes over the whole recording, which is read first; with \"global\" or \"none\", a model "
         "needs no later frames");
   StreamDecoderOptions options{.max_window_frames = compute_window_frames(task, window_seconds)};
   // The decoder finds pauses by the energies of filterbank features. Features that are read from files are
   // not filterbank energies, so restarts at pauses are disabled.
-  if (require_catalogue_entry(task.config().data.dataset).sample_rate == 0) options.min_pause_frames = 0;
+  if (corpus.has_mfc_files()) options.min_pause_frames = 0;
   set_scale(task, options);
   return translate_option_errors([&] { return std::make_unique<StreamDecoder>(task.model(), options); });
 }

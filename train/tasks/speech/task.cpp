@@ -1,37 +1,38 @@
 #include "train/tasks/speech/task.h"
 
+#include <cmath>
 #include <utility>
 
 #include "core/system/log.h"
 #include "data/files/text_lines.h"
-#include "train/tasks/speech/batches.h"
+#include "train/tasks/dataset_batches.h"
 #include "train/tasks/speech/evaluate.h"
 
 namespace tapeformer {
 namespace {
 
 void log_part(const SpeechPart& part) {
-  const SpeechDatasetReport& r = part.dataset->report();
-  log_info(part.split, ": ", part.usable_indices.size(), " utterances, ", r.frame_count, " frames, ",
-           r.label_count, " labels of ", part.dataset->phone_table().class_count() - 1, " phones");
-  const bool scoring = part.dataset->options().purpose == SpeechPurpose::scoring;
+  const SpeechDatasetReport& r = part.utterances->report();
+  log_info(part.info().split, ": ", part.usable_indices.size(), " utterances, ", r.frame_count, " frames, ",
+           r.label_count, " labels of ", part.utterances->phone_table().class_count() - 1, " phones");
+  const bool scoring = part.utterances->options().purpose == SpeechPurpose::scoring;
   const auto unaligned = static_cast<int64_t>(r.too_short_ids.size());
   const auto too_long = static_cast<int64_t>(part.too_long_indices.size()),
              too_short = static_cast<int64_t>(part.too_short_indices.size());
   if (!scoring && part.unusable_count + unaligned + too_long > 0)
-    log_warning(part.split, ": ", part.unusable_count + unaligned + too_long,
+    log_warning(part.info().split, ": ", part.unusable_count + unaligned + too_long,
                 " utterances are left out: ", part.unusable_count, " unusable, ", unaligned,
                 " shorter than their labels, ", too_long, " longer than model.max_frames");
   if (!scoring) return;
   if (part.unusable_count > 0)
-    log_warning(part.split, ": ", part.unusable_count,
+    log_warning(part.info().split, ": ", part.unusable_count,
                 " utterances without usable sound or labels are left out");
   if (too_long + too_short > 0)
-    log_warning(part.split, ": the model cannot process ", too_long + too_short,
+    log_warning(part.info().split, ": the model cannot process ", too_long + too_short,
                 " utterances, whose phones count as deletions: ", too_long, " longer than model.max_frames, ",
                 too_short, " shorter than a step");
   if (!r.unseen_phones.empty())
-    log_warning(part.split, ": phones that are unseen in training count as errors: ",
+    log_warning(part.info().split, ": phones that are unseen in training count as errors: ",
                 join_words({r.unseen_phones.begin(), r.unseen_phones.end()}));
 }
 
@@ -54,7 +55,7 @@ Report make_details(const SpeechEvaluation& e, const SpeechPart& part, const Eva
                        .add("phones", utterance.phone_count));
   }
   if (!rows.empty()) report.add("unprocessed_utterances", rows);
-  const auto& unseen = part.dataset->report().unseen_phones;
+  const auto& unseen = part.utterances->report().unseen_phones;
   if (!unseen.empty()) report.add("unseen_phones", Words(unseen.begin(), unseen.end()));
   if (e.mean_ctc_loss) report.add("nats_per_utterance", *e.mean_ctc_loss);
   report.add("without_loss", e.utterance_without_loss_count).add("beam", options.beam_size);
@@ -100,28 +101,30 @@ TaskEvaluation describe(const SpeechEvaluation& e, const SpeechPart& part, const
 
 class SpeechEvaluator final : public Evaluator {
  public:
-  SpeechEvaluator(const SpeechTask& task, SpeechPart part, EvaluationOptions options, Communicator& processes)
+  SpeechEvaluator(const SpeechTask& task, std::shared_ptr<const SpeechPart> part, EvaluationOptions options,
+                  Communicator& processes)
       : task_(task), part_(std::move(part)), options_(std::move(options)), communicator_(processes) {}
 
-  int64_t count_examples() const override { return part_.dataset->size(); }
-  std::string compute_digest() const override { return describe_digest(part_); }
+  int64_t count_examples() const override { return part_->utterances->size(); }
+  std::string compute_digest() const override { return part_->compute_digest(); }
   std::vector<std::filesystem::path> list_input_files() const override {
     std::vector<std::filesystem::path> all;
-    for (int64_t i = 0; i < part_.dataset->size(); ++i)
-      for (const auto& path : tapeformer::list_input_files(part_.dataset->utterance(i))) all.push_back(path);
+    for (int64_t i = 0; i < part_->utterances->size(); ++i)
+      for (const auto& path : tapeformer::list_input_files(part_->utterances->utterance(i)))
+        all.push_back(path);
     return all;
   }
   TaskEvaluation evaluate(const StopCheck& stop) const override {
     SpeechEvaluationOptions options = make_speech_evaluation_options(task_.config());
     options.beam_size = options_.beam_size;
     if (options_.batch_size > 0) options.max_batch_size = options_.batch_size;
-    return describe(tapeformer::evaluate(task_.model(), part_, options, stop, communicator_), part_,
+    return describe(tapeformer::evaluate(task_.model(), *part_, options, stop, communicator_), *part_,
                     options_);
   }
 
  private:
   const SpeechTask& task_;
-  SpeechPart part_;
+  std::shared_ptr<const SpeechPart> part_;
   EvaluationOptions options_;
   Communicator& communicator_;
 };
@@ -130,13 +133,20 @@ class SpeechEvaluator final : public Evaluator {
 
 SpeechTask::SpeechTask(const Config& config, const TaskEnvironment& environment)
     : Task(config), environment_(environment) {
-  check_part_folders(config, environment.data);
+  SpeechCorpus(config, environment.data).check_part_folders();
   const auto& phones = environment.tokens.phone_table;
-  SpeechPart part = read_speech_part(config, "train", environment.data, nullptr, phones ? &*phones : nullptr);
-  log_part(part);
-  metadata_ = make_speech_metadata(part);
+  const auto part = read_speech_part(config, "train", environment.data, nullptr, phones ? &*phones : nullptr);
+  log_part(*part);
+  metadata_ = make_speech_metadata(*part);
   model_ = make_speech_model(config, metadata_, environment.device);
-  batches_ = std::make_unique<SpeechBatches>(this->config(), std::move(part), model_, environment.processes);
+  // The model is shared with the thread of the batches, which may end after the task.
+  auto batches = std::make_unique<DatasetBatches>(
+      config, part, environment.processes, [model = model_](const Batch& utterances) {
+        return static_cast<double>(model->compute_loss_divisor(utterances));
+      });
+  log_info(part->info().split, ": ", std::round(1000 * batches->compute_padding_share()) / 10,
+           " % of a batch is padding");
+  batches_ = std::move(batches);
 }
 
 SpeechTask::SpeechTask(const Config& config, const TaskEnvironment& environment, const TrainingState& state,
@@ -150,10 +160,11 @@ std::unique_ptr<Evaluator> SpeechTask::make_evaluator(const EvaluationOptions& o
   Config limited = config();
   if (options.limit) limited.data.eval_limit = *options.limit;
   if (options.limit.value_or(0) > 0) limited.data.limit = *options.limit;
-  const std::string split =
-      options.split.empty() ? choose_speech_evaluation_split(limited, environment_.data) : options.split;
-  SpeechPart part = read_speech_part(limited, split, environment_.data, &metadata_);
-  log_part(part);
+  const std::string split = options.split.empty()
+                                ? SpeechCorpus(limited, environment_.data).choose_evaluation_split()
+                                : options.split;
+  auto part = read_speech_part(limited, split, environment_.data, &metadata_);
+  log_part(*part);
   if (options.split.empty() && split == "test")
     log_warning(
         "no utterances are held out: a plateau schedule and the best checkpoint depend on the test set");
@@ -161,10 +172,9 @@ std::unique_ptr<Evaluator> SpeechTask::make_evaluator(const EvaluationOptions& o
 }
 
 BatchLoss SpeechTask::compute_loss(const StepBatch& batch, const ForwardContext& context) {
-  const CtcBatch& utterances = batch.utterances();
   int64_t frames = 0;
-  for (const double length : utterances.frame_lengths.to_vector()) frames += static_cast<int64_t>(length);
-  return {model_->compute_loss(utterances, context).loss, frames};
+  for (const double length : batch.examples.lengths.to_vector()) frames += static_cast<int64_t>(length);
+  return {model_->compute_loss(batch.examples, context).loss, frames};
 }
 
 }  // namespace tapeformer

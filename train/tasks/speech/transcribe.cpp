@@ -8,7 +8,7 @@ namespace tapeformer {
 
 Transcript transcribe(const SpeechTask& task, const std::string& path, int64_t beam_size) {
   const NoGradScope no_grad;
-  const Tensor features = compute_file_features(task.config(), task.metadata(), path);
+  const Tensor features = compute_file_features(SpeechCorpus(task.config()), task.metadata(), path);
   const SpeechModelOptions& model = task.model().options();
   if (model.encoder_kind == SpeechEncoderKind::transformer && features.size(0) > model.max_frames)
     throw DataError(concat_text(path, ": ", features.size(0), " frames are more than model.max_frames = ",

@@ -10,11 +10,6 @@
 
 namespace tapeformer {
 
-// Returns the checks of sample rate, channel, length, lexicon and subsampling that a config requires. Reads
-// the lexicon and appends its faults to `faults`.
-SpeechCheckOptions make_speech_check_options(const Config& config, const DataAccessOptions& data,
-                                             Faults& faults);
-
 // Returns the faults of the training, validation and test parts that training with this config reads.
 // Sets *summary.
 Faults find_speech_data_faults(const Config& config, const DataAccessOptions& data,

@@ -88,7 +88,7 @@ std::unique_ptr<Evaluator> TranslationTask::make_evaluator(const EvaluationOptio
 }
 
 BatchLoss TranslationTask::compute_loss(const StepBatch& batch, const ForwardContext& context) {
-  const Batch& pairs = batch.examples();
+  const Batch& pairs = batch.examples;
   return {model_->compute_loss(pairs, context), static_cast<int64_t>(count_unmasked_tokens(pairs))};
 }
 

@@ -31,7 +31,7 @@ int64_t heap_bytes() {
 
 SpeechMetadata rustle_metadata(const Config& config) {
   FeatureStatistics global;
-  global.add(Filterbank(make_feature_options(config, false).filterbank).compute(rustle(1)));
+  global.add(Filterbank(SpeechCorpus(config).make_feature_options(false).filterbank).compute(rustle(1)));
   return {2 * config.data.get<int64_t>("num_mel_bins"), PhoneTable(Words{"A", "B", "C"}), global};
 }
 
@@ -47,8 +47,8 @@ TEST_CASE("features of a stream equal the features of the file, to the bit") {
       config.data.options.set("deltas", deltas);
       SpeechMetadata metadata = rustle_metadata(config);
       metadata.feature_dim = config.data.get<int64_t>("num_mel_bins") * (deltas + 1);
-      const auto whole = compute_file_features(config, metadata, dir / "a.wav").to_vector();
-      FeatureStream stream(config, metadata, dir / "a.wav");
+      const auto whole = compute_file_features(SpeechCorpus(config), metadata, dir / "a.wav").to_vector();
+      FeatureStream stream(SpeechCorpus(config), metadata, dir / "a.wav");
       std::vector<double> found;
       int pieces = 0;
       for (Tensor rows = stream.read_frames(); rows.defined(); rows = stream.read_frames(), ++pieces) {
@@ -72,7 +72,7 @@ TEST_CASE("streams of 100 and of 10 seconds need the same memory") {
     get_device_allocator().reset_peak();
     const int64_t before = get_device_allocator().stats().active_bytes;
     StreamingSpeechModel stream(*model);
-    FeatureStream input(config, metadata, dir / "a.wav");
+    FeatureStream input(SpeechCorpus(config), metadata, dir / "a.wav");
     int64_t complete = 0;
     for (Tensor rows = input.read_frames(); rows.defined(); rows = input.read_frames())
       for (int64_t row = 0; row < rows.size(0); ++row)

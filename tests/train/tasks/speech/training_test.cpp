@@ -11,6 +11,7 @@
 #include "tests/train/tasks/speech/tiny_speech.h"
 #include "train/loop/trainer.h"
 #include "train/tasks/registry/load_task.h"
+#include "train/tasks/registry/make_task.h"
 #include "train/tasks/speech/evaluate.h"
 #include "train/tasks/speech/task.h"
 
@@ -106,19 +107,36 @@ TEST_CASE("speech: all utterances of a speaker are in the same split") {
   write_tiny_an4(dir / "an4", 36, 9);  // 12 training speakers
   Config config = make_tiny_speech_config(dir / "an4");
   config.data.options.set("validation", 4);
-  const auto train_part = read_corpus_part(config, "train", ""),
-             valid = read_corpus_part(config, "valid", "");
+  const auto train_part = SpeechCorpus(config).read_part("train"),
+             valid = SpeechCorpus(config).read_part("valid");
   CHECK(valid.utterances.size() == 6);
   CHECK(train_part.utterances.size() == 30);
   for (const Utterance& a : valid.utterances)
     for (const Utterance& b : train_part.utterances) CHECK(a.speaker != b.speaker);
-  CHECK(choose_speech_evaluation_split(config, "") == "valid");
+  CHECK(SpeechCorpus(config).choose_evaluation_split() == "valid");
   config.data.options.set("validation", 36);
-  CHECK(contains(message_of<ConfigError>([&] { read_corpus_part(config, "train", ""); }),
+  CHECK(contains(message_of<ConfigError>([&] { SpeechCorpus(config).read_part("train"); }),
                  "data.validation = 36"));
   config.data.options.set("validation", 0);
-  CHECK(choose_speech_evaluation_split(config, "") == "test");
-  CHECK(contains(message_of<ConfigError>([&] { read_corpus_part(config, "valid", ""); }), "data.validation"));
+  CHECK(SpeechCorpus(config).choose_evaluation_split() == "test");
+  CHECK(
+      contains(message_of<ConfigError>([&] { SpeechCorpus(config).read_part("valid"); }), "data.validation"));
+}
+
+TEST_CASE("speech: a batch depends only on its number, in any order of the calls") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 12, 3);
+  Config config = make_tiny_speech_config(dir / "an4");
+  config.data.options.set("spec_augment", true);
+  config.data.options.set("time_width", 4);
+  const auto features = [](const Task& task, int64_t number) {
+    return task.batches().next(number).examples.elements.to_vector();
+  };
+  const auto task = make_task(config, {});
+  for (const int64_t number : {0, 1, 5, 2, 3}) {
+    CAPTURE(number);
+    CHECK(features(*task, number) == features(*make_task(config, {}), number));
+  }
 }
 
 TEST_CASE("speech: errors about bad data name the file and a remedy") {
@@ -127,10 +145,10 @@ TEST_CASE("speech: errors about bad data name the file and a remedy") {
   const Config config = make_tiny_speech_config(dir / "an4");
   const fs::path bad = dir / "an4/feat/clstk/train0/train-1.mfc";
   write_file(bad, std::string("no features"));
-  const SpeechPart part = read_speech_part(config, "train", "", nullptr);
-  CHECK(part.usable_indices.size() == 11);
-  REQUIRE(part.dataset->report().faults.size() == 1);
-  CHECK(contains(part.dataset->report().faults.front(), bad.string()));
+  const auto part = read_speech_part(config, "train", "", nullptr);
+  CHECK(part->usable_indices.size() == 11);
+  REQUIRE(part->utterances->report().faults.size() == 1);
+  CHECK(contains(part->utterances->report().faults.front(), bad.string()));
   Config strict = config;
   strict.data.options.set("bad_utterances", "refuse");
   CHECK(
@@ -138,26 +156,26 @@ TEST_CASE("speech: errors about bad data name the file and a remedy") {
 
   Config nowhere = config;
   nowhere.data.options.set("path", (dir / "nowhere").string());
-  CHECK(contains(message_of<DataError>([&] { read_corpus_part(nowhere, "train", ""); }),
+  CHECK(contains(message_of<DataError>([&] { SpeechCorpus(nowhere).read_part("train"); }),
                  (dir / "nowhere").string() + ": no such folder; data.path names the folder of the corpus"));
   nowhere.data.options.set("path", "");
   const std::string looked =
-      message_of<DataError>([&] { read_corpus_part(nowhere, "train", (dir / "data").string()); });
+      message_of<DataError>([&] { SpeechCorpus(nowhere, (dir / "data").string()).read_part("train"); });
   CHECK(contains(looked, (dir / "data/an4").string()));
   CHECK(contains(looked, "unpack the features of CMU AN4"));
 
   Config brief = config;
   brief.model.options.set("encoder", "transformer");
   brief.model.options.set("max_frames", 12);  // the number of frames of two phones
-  const SpeechPart shorter = read_speech_part(brief, "train", "", nullptr);
-  CHECK(!shorter.too_long_indices.empty());
-  CHECK(shorter.usable_indices.size() + shorter.too_long_indices.size() == 11);
+  const auto shorter = read_speech_part(brief, "train", "", nullptr);
+  CHECK(!shorter->too_long_indices.empty());
+  CHECK(shorter->usable_indices.size() + shorter->too_long_indices.size() == 11);
   brief.model.options.set("max_frames", 3);
   CHECK(contains(message_of<DataError>([&] { read_speech_part(brief, "train", "", nullptr); }),
                  "longer than model.max_frames = 3"));
 
-  SpeechMetadata other = make_speech_metadata(part);
-  const std::vector<int64_t> frames = part.frame_counts();
+  SpeechMetadata other = make_speech_metadata(*part);
+  const std::vector<int64_t> frames = part->lengths();
   CHECK(other.max_frame_count == *std::max_element(frames.begin(), frames.end()));
   const auto round_trip = [&] { return parse_speech_metadata(to_json(other), "state.json").max_frame_count; };
   CHECK(round_trip() == other.max_frame_count);
@@ -196,7 +214,7 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
   three_frames[2] = 0, three_frames[3] = 3 * 13;
   const std::string brief = add_test_utterance(dir / "an4", "SHORT", three_frames);
   const Config trained_with = make_tiny_speech_config(dir / "an4", "transformer");
-  const SpeechMetadata metadata = make_speech_metadata(read_speech_part(trained_with, "train", "", nullptr));
+  const SpeechMetadata metadata = make_speech_metadata(*read_speech_part(trained_with, "train", "", nullptr));
   int64_t phones = -1;
   for (const auto& [encoder_bound, max_frames_bound, subsampling, unprocessed] :
        {std::tuple<std::string, int64_t, int64_t, std::vector<std::string>>{"lstm", 40, 1, {}},
@@ -211,12 +229,12 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     config.model.options.set("max_frames", max_frames);
     config.model.options.set("subsampling", subsampling);
     const auto model = make_speech_model(config, metadata);
-    const SpeechPart part = read_speech_part(config, "test", "", &metadata);
-    const SpeechEvaluation e = evaluate(*model, part, make_speech_evaluation_options(config));
+    const auto part = read_speech_part(config, "test", "", &metadata);
+    const SpeechEvaluation e = evaluate(*model, *part, make_speech_evaluation_options(config));
     CHECK(e.score.utterance_count == 12);
     if (phones < 0) phones = e.score.reference_count;
     CHECK(e.score.reference_count == phones);
-    CHECK(part.unusable_count == 0);
+    CHECK(part->unusable_count == 0);
     const bool all = unprocessed == std::vector<std::string>{"all"};
     if (all) {
       CHECK(e.unprocessed.size() == 12);

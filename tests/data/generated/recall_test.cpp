@@ -1,5 +1,3 @@
-#include "data/recall_tasks.h"
-
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -8,7 +6,7 @@
 #include <set>
 
 #include "core/base/errors.h"
-#include "data/dataset_kind.h"
+#include "tests/data/generated/generated.h"
 #include "tests/support/temp_dir.h"
 
 using namespace tapeformer;
@@ -33,20 +31,6 @@ Values integers_of(const Tensor& tensor) {
 ReadExample read_example(const Dataset& set, int64_t index) {
   const Batch batch = set.batch(Values{index});
   return {integers_of(batch.tokens), integers_of(batch.mask), integers_of(batch.token_targets)};
-}
-
-std::shared_ptr<const Dataset> make_set(const std::string& name, const OptionValues& changed,
-                                        const DatasetRequest& request = {}) {
-  const DatasetKind& kind = find_dataset_kind(name);
-  return kind.make(complete_options(kind.options, changed), request);
-}
-
-std::string problems_of(const std::string& name, const OptionValues& changed) {
-  const DatasetKind& kind = find_dataset_kind(name);
-  std::string text;
-  for (const auto& [option, problem] : kind.find_problems(complete_options(kind.options, changed)))
-    text += option + ": " + problem + "\n";
-  return text;
 }
 
 // Checks an example of mqar against a search for the key of each query among the pairs.
@@ -82,19 +66,21 @@ void check_recall(const ReadExample& one, int64_t length, int64_t pairs, int64_t
 
 TEST_CASE("mqar: each key is queried once, and the target of a query is the value of its key") {
   for (const auto& [length, pairs, tokens] :
-       {std::tuple{64, 4, 8192}, {64, 16, 64}, {8, 2, 6}, {256, 64, 1024}})
-    for (int64_t i = 0; i < 20; ++i) {
-      CAPTURE(length);
-      const RecallTask task({.sequences = {.max_length = length}, .tokens = tokens, .pairs = pairs});
-      check_recall(read_example(task, i), length, pairs, tokens);
-    }
+       {std::tuple{64, 4, 8192}, {64, 16, 64}, {8, 2, 6}, {256, 64, 1024}}) {
+    CAPTURE(length);
+    const auto task =
+        make_set("mqar", integers({{"max_length", length}, {"tokens", tokens}, {"pairs", pairs}}));
+    for (int64_t i = 0; i < 20; ++i) check_recall(read_example(*task, i), length, pairs, tokens);
+  }
 }
 
 TEST_CASE("mqar: min_pairs adds easier sequences to the training") {
   std::map<int64_t, int64_t> counts;
-  const RecallTask train({.sequences = {.max_length = 64}, .tokens = 64, .pairs = 16, .min_pairs = 3});
+  const OptionValues options =
+      integers({{"max_length", 64}, {"tokens", 64}, {"pairs", 16}, {"min_pairs", 3}});
+  const auto train = make_set("mqar", options);
   for (int64_t i = 0; i < 300; ++i) {
-    const ReadExample one = read_example(train, i);
+    const ReadExample one = read_example(*train, i);
     const auto pairs = std::accumulate(one.mask.begin(), one.mask.end(), int64_t{0});
     ++counts[pairs];
     check_recall(one, 64, pairs, 64);
@@ -103,21 +89,22 @@ TEST_CASE("mqar: min_pairs adds easier sequences to the training") {
   // The probabilities are 1/7, 2/7 and 4/7. The limits are about 4 standard deviations from the means.
   for (const int64_t pairs : {4, 8, 16})
     CHECK(std::abs(static_cast<double>(counts[pairs]) - 300 * 16 / 7.0 / static_cast<double>(pairs)) < 35);
-  const RecallTask valid(
-      {.sequences = {.split = "valid", .max_length = 64}, .tokens = 64, .pairs = 16, .min_pairs = 3});
-  for (int64_t i = 0; i < 20; ++i) check_recall(read_example(valid, i), 64, 16, 64);
+  const auto valid = make_set("mqar", options, {.split = "valid"});
+  for (int64_t i = 0; i < 20; ++i) check_recall(read_example(*valid, i), 64, 16, 64);
 }
 
 TEST_CASE("mqar: the gaps have the power-law distribution") {
   constexpr int64_t kCount = 4000, kPlaces = 15;
   for (const double power : {0.01, 1.0}) {
     CAPTURE(power);
-    const RecallTask task({.sequences = {.max_length = 32}, .tokens = 64, .pairs = 1, .power = power});
+    OptionValues options = integers({{"max_length", 32}, {"tokens", 64}, {"pairs", 1}});
+    options.set("power", power);
+    const auto task = make_set("mqar", options);
     std::vector<double> expected, counts(kPlaces);
     for (int64_t n = 0; n < kPlaces; ++n) expected.push_back(std::pow(static_cast<double>(n + 1), power - 1));
     const double sum = std::accumulate(expected.begin(), expected.end(), 0.0);
     for (int64_t i = 0; i < kCount; ++i) {
-      const ReadExample one = read_example(task, i);
+      const ReadExample one = read_example(*task, i);
       const auto query = std::find(one.mask.begin(), one.mask.end(), 1) - one.mask.begin();
       ++counts[static_cast<size_t>(query / 2 - 1)];
     }
@@ -131,9 +118,9 @@ TEST_CASE("mqar: the gaps have the power-law distribution") {
 
 TEST_CASE("parity: the target at each bit is the parity of the bits up to it") {
   std::set<int64_t> lengths;
-  const ParityTask task({{.max_length = 40}, 3});
+  const auto task = make_set("parity", integers({{"max_length", 40}, {"min_length", 3}}));
   for (int64_t i = 0; i < 1000; ++i) {
-    const ReadExample one = read_example(task, i);
+    const ReadExample one = read_example(*task, i);
     const auto bits = std::accumulate(one.mask.begin(), one.mask.end(), int64_t{0});
     lengths.insert(bits);
     Values mask(40, 0), targets(40, 0);
@@ -155,10 +142,10 @@ TEST_CASE("parity: the target at each bit is the parity of the bits up to it") {
 }
 
 TEST_CASE("palindrome: the second half is the first half in reverse order") {
-  const PalindromeTask task({.max_length = 32, .symbols = 20});
-  CHECK(task.info().vocabulary == 21);
+  const auto task = make_set("palindrome", integers({{"max_length", 32}, {"symbols", 20}}));
+  CHECK(task->info().vocabulary == 21);
   for (int64_t i = 0; i < 100; ++i) {
-    const ReadExample one = read_example(task, i);
+    const ReadExample one = read_example(*task, i);
     CHECK(one.targets.empty());
     CHECK(one.tokens[16] == 0);
     CHECK(one.tokens == Values(one.tokens.rbegin(), one.tokens.rend()));
@@ -186,12 +173,9 @@ TEST_CASE("recall tasks depend on seed, split and index only, and the splits dif
 }
 
 TEST_CASE("the test split has its own length and number of pairs") {
-  const OptionValues recall{{"max_length", int64_t{32}},
-                            {"tokens", int64_t{64}},
-                            {"pairs", int64_t{4}},
-                            {"test_length", int64_t{96}},
-                            {"test_pairs", int64_t{24}}};
-  const OptionValues parity{{"max_length", int64_t{32}}, {"test_length", int64_t{96}}};
+  const OptionValues recall =
+      integers({{"max_length", 32}, {"tokens", 64}, {"pairs", 4}, {"test_length", 96}, {"test_pairs", 24}});
+  const OptionValues parity = integers({{"max_length", 32}, {"test_length", 96}});
   for (const std::string name : {"mqar", "parity", "palindrome"}) {
     CAPTURE(name);
     for (const std::string split : {"train", "valid", "test"}) {
@@ -201,12 +185,12 @@ TEST_CASE("the test split has its own length and number of pairs") {
       CHECK(set->info().model_length() == 96);
       CHECK(set->batch(Values{0}).tokens.shape() == Shape{1, length + 1});
     }
-    CHECK(find_dataset_kind(name).has_validation_split({{"test_length", int64_t{0}}}));
+    CHECK(find_dataset_kind(name).has_validation_split({}));
   }
   check_recall(read_example(*make_set("mqar", recall, {.split = "test"}), 0), 96, 24, 64);
   check_recall(read_example(*make_set("mqar", recall, {.split = "valid"}), 0), 32, 4, 64);
   for (const auto& [options, length] :
-       {std::pair(parity, 96), std::pair(OptionValues{{"max_length", int64_t{32}}}, 32)}) {
+       {std::pair(parity, 96), std::pair(integers({{"max_length", 32}}), 32)}) {
     const auto bits = make_set("parity", options, {.split = "test"});
     for (int64_t i = 0; i < 20; ++i)
       CHECK(read_example(*bits, i).mask == Values(static_cast<size_t>(length), 1));
@@ -216,39 +200,32 @@ TEST_CASE("the test split has its own length and number of pairs") {
 TEST_CASE("impossible options of recall tasks are named") {
   CHECK(problems_of("mqar", {}).empty());
   CHECK(
-      problems_of("mqar", {{"pairs", int64_t{33}}}) ==
+      problems_of("mqar", integers({{"pairs", 33}})) ==
       "pairs: each pair and each query takes two positions, expected 1 to 32 pairs for 128 tokens, got 33\n");
-  CHECK(problems_of("mqar", {{"pairs", int64_t{30}}, {"tokens", int64_t{60}}}) ==
+  CHECK(problems_of("mqar", integers({{"pairs", 30}, {"tokens", 60}})) ==
         "pairs: a vocabulary of 60 tokens has 29 keys, expected at most 29 pairs, got 30\n");
-  CHECK(problems_of("mqar", {{"max_length", int64_t{129}}}) ==
+  CHECK(problems_of("mqar", integers({{"max_length", 129}})) ==
         "max_length: keys have even positions, expected an even number, got 129\n");
-  CHECK(problems_of("mqar", {{"test_length", int64_t{16}}}) ==
+  CHECK(problems_of("mqar", integers({{"test_length", 16}})) ==
         "test_length: expected at least 4 * pairs = 32, or 0 (max_length), got 16\n");
   for (const std::string name : {"mqar", "parity", "palindrome"})
-    CHECK(problems_of(name, {{"test_length", int64_t{7}}}) ==
+    CHECK(problems_of(name, integers({{"test_length", 7}})) ==
           "test_length: expected at least 8, or 0 (max_length), got 7\n");
   for (const int64_t pairs : {int64_t{0}, int64_t{4}})
-    CHECK(problems_of("mqar", {{"test_length", int64_t{65}}, {"test_pairs", pairs}}) ==
+    CHECK(problems_of("mqar", integers({{"test_length", 65}, {"test_pairs", pairs}})) ==
           "test_length: keys have even positions, expected an even number, got 65\n");
-  CHECK(problems_of("mqar", {{"test_length", int64_t{64}}, {"test_pairs", int64_t{17}}}) ==
+  CHECK(problems_of("mqar", integers({{"test_length", 64}, {"test_pairs", 17}})) ==
         "test_pairs: each pair and each query takes two positions, expected 1 to 16 pairs for 64 tokens, got "
         "17\n");
-  CHECK(problems_of("mqar", {{"min_pairs", int64_t{9}}}) == "min_pairs: expected 0 to pairs = 8, got 9\n");
-  CHECK(problems_of("parity", {{"min_length", int64_t{129}}}) ==
+  CHECK(problems_of("mqar", integers({{"min_pairs", 9}})) == "min_pairs: expected 0 to pairs = 8, got 9\n");
+  CHECK(problems_of("parity", integers({{"min_length", 129}})) ==
         "min_length: expected at most max_length = 128, got 129\n");
-  CHECK(problems_of("palindrome", {{"max_length", int64_t{9}}, {"test_length", int64_t{11}}}) ==
+  CHECK(problems_of("palindrome", integers({{"max_length", 9}, {"test_length", 11}})) ==
         "max_length: the halves are equally long, expected an even number, got 9\n"
         "test_length: the halves are equally long, expected an even number, got 11\n");
-  CHECK(message_of<ConfigError>([] { RecallTask({.pairs = 40}); }) ==
+  CHECK(message_of<ConfigError>([] {
+          make_set("mqar", integers({{"pairs", 40}}));
+        }) ==
         "mqar: pairs: each pair and each query takes two positions, expected 1 to 32 pairs for 128 tokens, "
         "got 40");
-  CHECK(message_of<ConfigError>([] { RecallTask({.power = 0}); }) ==
-        "mqar: power: expected more than 0, got 0");
-  CHECK(message_of<ConfigError>([] {
-          ParityTask({{.max_length = 16}, 17});
-        }) == "parity: min_length 17, expected 0 to max_length, 16");
-  CHECK(message_of<ConfigError>([] { PalindromeTask({.max_length = 33}); }) ==
-        "palindrome: max_length: the halves are equally long, expected an even number, got 33");
-  CHECK(message_of<ConfigError>([] { PalindromeTask({.test_length = 6}); }) ==
-        "palindrome: test_length: expected at least 8, or 0 (max_length), got 6");
 }

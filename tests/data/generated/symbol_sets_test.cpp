@@ -1,5 +1,3 @@
-#include "data/symbol_tasks.h"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <set>
 
 #include "core/base/errors.h"
+#include "tests/data/generated/generated.h"
 #include "tests/support/temp_dir.h"
 
 using namespace tapeformer;
@@ -15,22 +14,16 @@ using namespace tapeformer::test;
 
 namespace {
 
-std::vector<int64_t> first_indices(int64_t count) {
-  std::vector<int64_t> indices(static_cast<size_t>(count));
-  std::iota(indices.begin(), indices.end(), 0);
-  return indices;
-}
-
-std::vector<double> tokens_of(const SymbolTaskOptions& options, int64_t index) {
-  return CopyTask(options).batch(std::vector<int64_t>{index}).tokens.to_vector();
+std::vector<double> tokens_of(const DatasetRequest& request, int64_t index) {
+  return make_set("copy", {}, request)->batch(std::vector<int64_t>{index}).tokens.to_vector();
 }
 
 }  // namespace
 
 TEST_CASE("a copy example is w 0 w and zeros, and the mask selects the separator and the copy") {
-  const CopyTask task({});
+  const auto task = make_set("copy");
   constexpr int64_t kCount = 2000, kLength = 128;
-  const Batch batch = task.batch(first_indices(kCount));
+  const Batch batch = task->batch(first_indices(kCount));
   CHECK(batch.tokens.shape() == Shape{kCount, kLength + 1});
   CHECK(batch.tokens.dtype() == DType::uint8);
   CHECK(batch.mask.shape() == Shape{kCount, kLength});
@@ -68,15 +61,15 @@ TEST_CASE("a copy example is w 0 w and zeros, and the mask selects the separator
 }
 
 TEST_CASE("an example depends on seed, split and index only") {
-  const SymbolTaskOptions train{.seed = 5};
+  const DatasetRequest train{.seed = 5};
   CHECK(tokens_of(train, 7) == tokens_of(train, 7));
   std::set<std::vector<double>> different = {
       tokens_of(train, 7), tokens_of(train, 8), tokens_of({.seed = 6}, 7),
       tokens_of({.split = "valid", .seed = 5}, 7), tokens_of({.split = "test", .seed = 5}, 7)};
   CHECK(different.size() == 5);
   // An example does not depend on the batch or on the size of the data set.
-  const CopyTask task({.example_count = 10, .seed = 5});
-  const Batch batch = task.batch(std::vector<int64_t>{3, 7, 3});
+  const auto task = make_set("copy", {}, {.limit = 10, .seed = 5});
+  const Batch batch = task->batch(std::vector<int64_t>{3, 7, 3});
   CHECK(batch.tokens.view({129}, {1}, 129).to_vector() == tokens_of(train, 7));
   CHECK(batch.tokens.view({129}, {1}, 258).to_vector() == tokens_of(train, 3));
 }
@@ -84,7 +77,8 @@ TEST_CASE("an example depends on seed, split and index only") {
 TEST_CASE("the copy task supports other lengths and vocabularies") {
   for (const int64_t max_length : {8, 9, 10, 31, 33, 1000}) {
     CAPTURE(max_length);
-    const Batch batch = CopyTask({.max_length = max_length, .symbols = 300}).batch(first_indices(50));
+    const Batch batch =
+        make_set("copy", integers({{"max_length", max_length}, {"symbols", 300}}))->batch(first_indices(50));
     CHECK(batch.tokens.dtype() == DType::int64);
     bool right = true;
     for (int64_t i = 0; i < 50; ++i) {
@@ -100,7 +94,7 @@ TEST_CASE("the copy task supports other lengths and vocabularies") {
 TEST_CASE("lengths of the copy task for an odd max_length match the code of the authors") {
   for (const int64_t max_length : {9, 31, 32}) {
     CAPTURE(max_length);
-    const Batch batch = CopyTask({.max_length = max_length}).batch(first_indices(500));
+    const Batch batch = make_set("copy", integers({{"max_length", max_length}}))->batch(first_indices(500));
     int64_t longest = 0;
     for (int64_t i = 0; i < 500; ++i) {
       const uint8_t* tokens = batch.tokens.data<uint8_t>() + i * (max_length + 1);
@@ -113,21 +107,20 @@ TEST_CASE("lengths of the copy task for an odd max_length match the code of the 
 }
 
 TEST_CASE("options of the copy task that are out of range are config errors") {
-  const auto error = [](const SymbolTaskOptions& options) {
-    return message_of<ConfigError>([&] { CopyTask task(options); });
-  };
-  CHECK(error({.max_length = 7}) == "copy: max_length: expected at least 8, got 7");
-  CHECK(error({.symbols = 0}) == "copy: 0 symbols, expected at least 1");
-  CHECK(error({.example_count = -1}) == "copy: -1 examples, expected 0 (for all) or more");
-  CHECK(error({.split = "trian"}) == "\"trian\" is not a split; did you mean \"train\"?");
+  CHECK(message_of<ConfigError>([] {
+          make_set("copy", integers({{"max_length", 7}}));
+        }) == "copy: max_length: expected at least 8, got 7");
+  for (const char* name : {"copy", "listops", "set-maximum"})
+    CHECK(message_of<ConfigError>([&] { make_set(name, {}, {.split = "trian"}); }) ==
+          "\"trian\" is not a split; did you mean \"train\"?");
 }
 
 TEST_CASE("a duplication example is 0 w 0 w 0, and the mask selects the second w") {
   constexpr int64_t kCount = 500, kLength = 32, kSymbols = 127;
-  const DuplicationTask task({.max_length = kLength, .symbols = kSymbols});
-  CHECK(task.info().vocabulary == kSymbols + 1);
-  CHECK(task.info().length == kLength);
-  const Batch batch = task.batch(first_indices(kCount));
+  const auto task = make_set("duplication", integers({{"max_length", kLength}, {"symbols", kSymbols}}));
+  CHECK(task->info().vocabulary == kSymbols + 1);
+  CHECK(task->info().length == kLength);
+  const Batch batch = task->batch(first_indices(kCount));
   CHECK(batch.tokens.dtype() == DType::uint8);
   bool right = true;
   std::set<int> seen;
@@ -145,6 +138,7 @@ TEST_CASE("a duplication example is 0 w 0 w 0, and the mask selects the second w
   }
   CHECK(right);
   CHECK(seen.size() == kSymbols);
-  CHECK(message_of<ConfigError>([] { DuplicationTask({.max_length = 33}); }) ==
-        "duplication: max_length: the halves are equally long, expected an even number, got 33");
+  CHECK(message_of<ConfigError>([] {
+          make_set("duplication", integers({{"max_length", 33}}));
+        }) == "duplication: max_length: the halves are equally long, expected an even number, got 33");
 }
