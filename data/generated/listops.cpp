@@ -12,7 +12,8 @@
 namespace tapeformer {
 namespace {
 
-constexpr GeneratedSet::Sizes kSizes{.train = 96000, .evaluation = 2000};  // as in the Long Range Arena
+constexpr GeneratedSet::Sizes kListOpsSizes{.train = 96000,
+                                            .evaluation = 2000};  // as in the Long Range Arena
 constexpr int64_t kClasses = 10;
 // The tokens: 0 is padding, then the digits 0 to 9, the operations [MIN, [MAX, [MED and [SM, and ].
 constexpr int64_t kVocabulary = 16;
@@ -98,7 +99,7 @@ class ListOps final : public GeneratedSet {
  public:
   // Throws ConfigError if generate_example(0) finds no expression.
   ListOps(const ListOpsOptions& options, const DatasetRequest& request)
-      : GeneratedSet(request, kSizes, "listops: ",
+      : GeneratedSet(request, kListOpsSizes, "listops: ",
                      {.name = "listops", .vocabulary = kVocabulary, .length = options.max_length - 1}),
         options_(options) {
     generate_example(0);

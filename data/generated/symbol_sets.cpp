@@ -14,7 +14,7 @@ namespace tapeformer {
 namespace {
 
 // 640,000 examples are 10,000 steps with batches of 64.
-constexpr GeneratedSet::Sizes kSizes{.train = 640000, .evaluation = 1000};
+constexpr GeneratedSet::Sizes kSymbolSetSizes{.train = 640000, .evaluation = 1000};
 
 // Returns the lengths that are out of range, of all splits. If `has_halves` is true, lengths must be even.
 template <class Options>
@@ -50,7 +50,7 @@ class SymbolSet : public GeneratedSet {
   template <class Options>
   SymbolSet(const std::string& name, int64_t vocabulary, const Options& options,
             const DatasetRequest& request)
-      : GeneratedSet(request, kSizes, name + " task: ",
+      : GeneratedSet(request, kSymbolSetSizes, name + " task: ",
                      {.name = name,
                       .vocabulary = vocabulary,
                       .length = request.split == "test" && options.test_length > 0 ? options.test_length

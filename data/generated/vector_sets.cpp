@@ -11,7 +11,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr GeneratedSet::Sizes kSizes{.train = 1'000'000, .evaluation = 2000};
+constexpr GeneratedSet::Sizes kVectorSetSizes{.train = 1'000'000, .evaluation = 2000};
 constexpr int64_t kPlane = 2;  // dimensions of the points of a mixture
 constexpr double kMeanRange = 4, kDeviation = 0.3;
 
@@ -60,7 +60,7 @@ class VectorSet : public GeneratedSet {
  protected:
   VectorSet(const std::string& name, int64_t features, const VectorOptions& options,
             const DatasetRequest& request)
-      : GeneratedSet(request, kSizes, name + ": ",
+      : GeneratedSet(request, kVectorSetSizes, name + ": ",
                      {.name = name, .length = options.max_length - 1, .feature_count = features}),
         min_length_(std::max<int64_t>(1, choose_min_length(options))) {}
 
