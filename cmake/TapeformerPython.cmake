@@ -6,7 +6,7 @@ tapeformer_check_choice(PYTHON)
 
 set(tapeformer_python OFF)
 if(NOT TAPEFORMER_PYTHON STREQUAL OFF)
-  find_package(Python 3.9 QUIET COMPONENTS Interpreter Development.Module)
+  find_package(Python 3.9 QUIET COMPONENTS Interpreter Development.Module OPTIONAL_COMPONENTS Development.SABIModule)
   if(Python_FOUND AND NOT nanobind_DIR)
     execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
       OUTPUT_VARIABLE nanobind_DIR OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
