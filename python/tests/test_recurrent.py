@@ -187,6 +187,102 @@ def test_other_functions_change_no_tensor_of_the_caller():
     assert all(torch.equal(x, old) and x._version == version for x, (old, version) in zip(inputs, before))
 
 
+STEPS = {
+    "linear": (tt.linear_attention_step, lambda q, k, v, *_: tt.linear_attention(q, k, v, causal=True)),
+    "features": (
+        lambda *x: tt.linear_attention_step(*x, feature_map=torch.sigmoid),
+        lambda q, k, v, *_: tt.linear_attention(q, k, v, causal=True, feature_map=torch.sigmoid),
+    ),
+    "softmax": (tt.softmax_attention_step, lambda q, k, v, *_: tt.softmax_attention(q, k, v, causal=True)),
+    "window": (
+        lambda *x: tt.softmax_attention_step(*x, window=3),
+        lambda q, k, v, *_: tt.local_attention(q, k, v, causal=True, window=3),
+    ),
+    "gated": (
+        tt.gated_linear_attention_step,
+        lambda q, k, v, beta, decay: tt.gated_linear_attention(q, k, v, log_decay=decay, erase=k * 0.3, beta=beta)[0],
+    ),
+}
+
+
+def run_form(name, q, k, v, beta, decay, step=None):
+    gates = {"log_decay": decay, "erase": k * 0.3, "beta": beta} if name == "gated" else {}
+    return run_steps(step or STEPS[name][0], q, k, v, **gates)
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_gradients_flow_through_steps_and_states(name, dtype):
+    inputs = [x.requires_grad_() for x in make_inputs(dtype)]
+    expected = STEPS[name][1](*inputs)
+    cotangent = torch.randn_like(expected)
+    gradients = torch.autograd.grad(expected, inputs, cotangent, allow_unused=True)
+    found, state = run_form(name, *inputs)
+    check_close(found, expected)
+    for x, g in zip(torch.autograd.grad(found, inputs, cotangent, allow_unused=True), gradients):
+        assert (x is None) == (g is None)
+        assert x is None or torch.allclose(x.double(), g.double(), atol=1e-9 if dtype == torch.float64 else 0.1, rtol=TOLERANCE[dtype])
+    first = state if name == "gated" else state[0]
+    assert first.requires_grad
+
+
+def test_a_recorded_step_does_not_change_its_state():
+    q, k, v, *_ = (x[:, 0] for x in make_inputs())
+    for step in (tt.linear_attention_step, tt.softmax_attention_step, tt.gated_linear_attention_step):
+        state = step(q, k, v)[1]
+        tensors = [state] if isinstance(state, torch.Tensor) else list(state[:2])
+        before = [x.clone() for x in tensors]
+        out, new = step(q.clone().requires_grad_(), k, v, state)
+        assert out.requires_grad and all(map(torch.equal, tensors, before))
+        plain, _ = step(q, k, v, state)  # changes the state
+        assert torch.allclose(out, plain) and not any(map(torch.equal, tensors, before))
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_steps_have_no_graph_breaks(name, dtype):
+    inputs = [x[:, :20] for x in make_inputs(dtype)]
+    step = torch.compile(STEPS[name][0], fullgraph=True, backend="aot_eager")
+    expected, last = run_form(name, *inputs)
+    found, state = run_form(name, *inputs, step=step)
+    check_close(found, expected)
+    states = ([last], [state]) if name == "gated" else (last[:2], state[:2])
+    used = 20 if name == "softmax" else None  # the rest of the cache has no values
+    for x, y in zip(*states):
+        assert torch.allclose(x[:, :used].float(), y[:, :used].float(), atol=TOLERANCE[dtype])
+    recorded = [x.clone().requires_grad_() for x in inputs]
+    run_form(name, *recorded, step=step)[0].float().square().sum().backward()
+    assert recorded[2].grad.isfinite().all() and recorded[2].grad.any()
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_compiled_step_changes_its_state_in_place(name):
+    q, k, v, beta, decay = (x[:, 0] for x in make_inputs())
+    gates = {"log_decay": decay, "erase": k * 0.3, "beta": beta} if name == "gated" else {}
+    state, compiled_state = (STEPS[name][0](q, k, v, **gates)[1] for _ in range(2))
+    STEPS[name][0](q, k, v, state, **gates)
+    torch.compile(STEPS[name][0], fullgraph=True, backend="aot_eager")(q, k, v, compiled_state, **gates)
+    pairs = [(state, compiled_state)] if name == "gated" else list(zip(state[:2], compiled_state[:2]))
+    for x, y in pairs:
+        assert torch.allclose(x[:, :2] if name in ("softmax", "window") else x, y[:, :2] if name in ("softmax", "window") else y)
+
+
+@pytest.mark.parametrize("step", [tt.linear_attention_step, tt.softmax_attention_step, tt.gated_linear_attention_step])
+def test_steps_in_transforms_and_modes(step):
+    q = torch.randn(4, 2, 3, 8)
+    state = step(q[0], q[0], q[0])[1]
+    expected = torch.stack([step(x, x, x)[0] for x in q])
+    assert torch.allclose(torch.vmap(lambda x: step(x, x, x)[0])(q), expected, atol=1e-6)
+    gradient = torch.func.grad(lambda x: step(x, x, x, state)[0].sum())(q[1])
+    x = q[1].clone().requires_grad_()
+    step(x, x, x, state)[0].sum().backward()
+    assert torch.allclose(gradient, x.grad, atol=1e-6)
+    with FakeTensorMode():
+        assert step(*[torch.empty(2, 3, 8)] * 3)[0].shape == (2, 3, 8)
+    with FlopCounterMode(display=False):
+        assert torch.allclose(step(q[0], q[0], q[0])[0], expected[0], atol=1e-6)
+
+
 def test_states_of_inference_mode_have_no_versions():
     q, k, v, *_ = make_inputs(torch.float32)
     with torch.inference_mode():
@@ -205,12 +301,6 @@ def test_wrong_arguments_of_steps_raise():
         ):  # fmt: skip
             with pytest.raises(error):
                 step(*wrong)
-        with pytest.raises(RuntimeError, match="cannot be traced or transformed"):
-            torch.vmap(lambda x: step(x, x, x)[0])(q[None])
-        with FakeTensorMode(), pytest.raises(RuntimeError, match="cannot be traced or transformed"):
-            step(*[torch.empty(2, 3, 8)] * 3)
-        with FlopCounterMode(display=False):
-            assert torch.equal(step(q, q, q)[0], step(q, q, q)[0])
     with pytest.raises(ValueError, match="window must be at least 1"):
         tt.softmax_attention_step(q, q, q, window=0)
     with pytest.raises(ValueError, match="scale"):

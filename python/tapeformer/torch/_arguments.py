@@ -21,6 +21,11 @@ def check_dense(name: str, x: Tensor) -> None:
         raise TypeError(f"{name} is {x.layout}, expected a dense tensor")
 
 
+def needs_gradient(tensors) -> bool:
+    """Returns whether autograd records a function of these tensors, of which some can be None."""
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+
 def cast_for_autocast(tensors):
     """Returns the tensors, in bfloat16 instead of float32 with autocast to bfloat16."""
     device = "cuda" if tensors[0].is_cuda else "cpu"

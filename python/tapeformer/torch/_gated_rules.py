@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.compiler import is_compiling
 
+from ._arguments import needs_gradient
 from ._functions import gated_linear_attention
 from ._layers import ACTIVATIONS, MAX_KERNEL, gated_rms_norm, short_conv
 from ._recurrent import gated_linear_attention_step
@@ -81,10 +82,6 @@ def run_rule(
         lengths=None if tokens is None else lengths, boundaries=boundaries,
     )  # fmt: skip
     return (out if tokens is None else out[tokens][None]), state
-
-
-def needs_gradient(tensors) -> bool:
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
 def l2_norm(x: Tensor, scale: float, eps: float = 1e-6) -> Tensor:

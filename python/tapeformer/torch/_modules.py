@@ -167,7 +167,7 @@ class AttentionLayer(nn.Module):
 
 
 class RecurrentAttentionLayer(AttentionLayer):
-    """One token (batch, d_model) of an AttentionLayer, whose state dict it loads. No gradients are computed.
+    """One token (batch, d_model) of an AttentionLayer, whose state dict it loads.
 
     `attention` is RecurrentLinearAttention for the weights of a layer with CausalLinearAttention, and
     RecurrentFullAttention for FullAttention with a causal mask. Returns the result (batch, d_model) and the state,
@@ -183,10 +183,9 @@ class RecurrentAttentionLayer(AttentionLayer):
             )
 
     def forward(self, query, key, value, state=None, memory=None):
-        with torch.no_grad():
-            q, k, v = self._project(query, key, value, "batch, d_model")
-            out, state = self.inner_attention(q, k, v, memory if state is None else state)
-            return self.out_projection(out.flatten(1)), state
+        q, k, v = self._project(query, key, value, "batch, d_model")
+        out, state = self.inner_attention(q, k, v, memory if state is None else state)
+        return self.out_projection(out.flatten(1)), state
 
 
 class RecurrentLinearAttention(nn.Module):
@@ -204,10 +203,7 @@ class RecurrentLinearAttention(nn.Module):
 
     def forward(self, query, key, value, state=None, memory=None):
         state = memory if state is None else state
-        with torch.no_grad():
-            return recurrent.linear_attention_step(
-                query, key, value, state, feature_map=self.feature_map, eps=self.eps
-            )
+        return recurrent.linear_attention_step(query, key, value, state, feature_map=self.feature_map, eps=self.eps)
 
 
 class RecurrentFullAttention(nn.Module):
@@ -219,5 +215,4 @@ class RecurrentFullAttention(nn.Module):
 
     def forward(self, query, key, value, state=None, memory=None):
         state = memory if state is None else state
-        with torch.no_grad():
-            return recurrent.softmax_attention_step(query, key, value, state, scale=self.softmax_temp)
+        return recurrent.softmax_attention_step(query, key, value, state, scale=self.softmax_temp)

@@ -220,6 +220,12 @@ softmax = Operator("softmax_attention", _softmax_forward, _softmax_fake, _softma
 # Linear attention.
 
 FEATURE_MAPS = {"elu_plus_one": 0, "relu": 1, "squared_relu": 2, "exponential": 3}
+FEATURE_FUNCTIONS = (
+    lambda x: torch.where(x > 0, x + 1, x.clamp(max=0).exp()),
+    torch.relu,
+    lambda x: torch.relu(x) ** 2,
+    torch.exp,
+)
 IDENTITY = 4  # no feature map; results are numerators
 
 

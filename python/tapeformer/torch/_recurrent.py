@@ -1,4 +1,9 @@
-"""Recurrent forms of causal attention: one token in, one result out. No gradients are computed."""
+"""Recurrent forms of causal attention: one token in, one result out.
+
+The extension computes a step and changes the state in place. If gradients are recorded, and in transforms of torch.func,
+functions of torch compute a new state instead. In other traced code, such as that of torch.compile, they change the state in
+place.
+"""
 
 from typing import Callable, NamedTuple, Optional, Tuple, Union
 
@@ -6,25 +11,24 @@ import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd.graph import increment_version
+from torch.compiler import is_compiling
 
 from .. import _core
 from .._arguments import read_integer
-from ._arguments import cast_for_autocast, check_dense, check_inputs, read_gate
-from ._functions import apply_feature_map, find_feature_map, read_scale
-from ._ops import UNLIMITED
-
-_TRACERS = [getattr(torch._C._TorchDispatchModeKey, name) for name in ("PROXY", "FAKE")]
+from ._arguments import cast_for_autocast, check_dense, check_inputs, needs_gradient, read_gate
+from ._functions import apply_feature_map, find_feature_map, gated_linear_attention, read_scale, softmax_attention
+from ._ops import FEATURE_FUNCTIONS, UNLIMITED, is_traced
 
 
 class LinearState(NamedTuple):
-    """The state of linear attention. A step changes the tensors in place. For bfloat16 tokens, they are float32."""
+    """The state of linear attention. For bfloat16 tokens, the tensors are float32."""
 
     kv: Tensor  # (batch, heads, dim, value_dim): sum of phi(k) v^T
     key_sum: Tensor  # (batch, heads, dim): sum of phi(k)
 
 
 class KeyValueState(NamedTuple):
-    """The keys and values of earlier tokens. A step changes the tensors in place if they have room.
+    """The keys and values of earlier tokens. Token t is at position t % capacity.
 
     The tensors have the dtype of the tokens. A state with bfloat16 tensors for float32 tokens halves their memory.
     """
@@ -44,7 +48,8 @@ def linear_attention_step(
         q: Query (batch, heads, dim), float32, float64 or bfloat16.
         k: Key (batch, heads, dim).
         v: Value (batch, heads, value_dim).
-        state: The state after the previous token, which is changed in place; None before the first token.
+        state: The state after the previous token; None before the first token. It is changed in place, unless gradients are
+            recorded.
         feature_map: See linear_attention().
         eps: Added to the denominators.
 
@@ -52,12 +57,13 @@ def linear_attention_step(
         The result (batch, heads, value_dim), and the state.
     """
     (q, k, v), dtype = _prepare("linear_attention_step", q, k, v)
-    if callable(feature_map):
-        with torch.no_grad():
-            return _step_features(apply_feature_map(feature_map, q), apply_feature_map(feature_map, k), v, state, eps, dtype)
+    phi = feature_map if callable(feature_map) else FEATURE_FUNCTIONS[find_feature_map(feature_map)]
+    if state is not None:
+        _check_state("linear_attention_step", state, LinearState)
+    if callable(feature_map) or is_traced() or needs_gradient([q, k, v, *(state or ())]):
+        return _step_features(apply_feature_map(phi, q), apply_feature_map(phi, k), v, state, eps, dtype)
     if state is None:
         state = LinearState(q.new_zeros((*q.shape, v.shape[2])), q.new_zeros(q.shape))
-    _check_state("linear_attention_step", state, LinearState)
     out = v.new_empty(v.shape, dtype=dtype)
     _core.linear_step(torch.get_num_threads(), q, k, v, *state, find_feature_map(feature_map), float(eps), out)
     _mark_changed(state)
@@ -65,12 +71,15 @@ def linear_attention_step(
 
 
 def _step_features(q, k, v, state, eps, dtype) -> Tuple[Tensor, LinearState]:
-    """Processes one token of linear attention with features of the caller."""
+    """Processes one token of linear attention with features."""
+    added = k[..., None] * v[:, :, None], k
     if state is None:
-        state = LinearState(q.new_zeros((*q.shape, v.shape[2])), q.new_zeros(q.shape))
-    _check_state("linear_attention_step", state, LinearState)
-    state.kv.add_(k[..., None] * v[:, :, None])
-    state.key_sum.add_(k)
+        state = LinearState(added[0], k.clone())  # k can belong to the caller
+    elif _needs_new_state([q, k, v, *state]):
+        state = LinearState(*(x + y for x, y in zip(state, added)))
+    else:
+        for x, y in zip(state, added):
+            x.add_(y)
     sums = (q[:, :, None] @ state.kv)[:, :, 0]
     return (sums / ((q * state.key_sum).sum(2, keepdim=True) + eps)).to(dtype), state
 
@@ -85,7 +94,8 @@ def softmax_attention_step(
         q: Query (batch, heads, dim), float32, float64 or bfloat16.
         k: Key (batch, key_heads, dim), where `key_heads` divides `heads`.
         v: Value (batch, key_heads, value_dim).
-        state: The keys and values of the previous tokens; None before the first token.
+        state: The keys and values of the previous tokens; None before the first token. It is changed in place if it has
+            room, unless gradients are recorded.
         scale: Multiplier of q . k; by default 1 / sqrt(dim).
         window: The token attends to itself and to the `window` - 1 tokens before it; None: to all tokens. The
             state then has a constant size. All steps of a sequence have the same window.
@@ -103,12 +113,36 @@ def softmax_attention_step(
     if window is None and all(x.dim() == 4 and x.shape[1] == length for x in state[:2]):
         grown = (torch.cat([x, x.new_empty((x.shape[0], max(length, 16), *x.shape[2:]))], dim=1) for x in state[:2])
         state = KeyValueState(*grown, length)
+    if is_traced() or needs_gradient([q, k, v, *state[:2]]):
+        out, state = _step_softmax(q, k, v, state._replace(length=length), scale, window)
+        return out.to(dtype), state
     out = v.new_empty((*q.shape[:2], v.shape[2]))
     length = _core.softmax_step(
         torch.get_num_threads(), q, k, v, *state[:2], length, read_scale(scale), before, out
     )
     _mark_changed(state[:2])
     return out if out.dtype == dtype else out.to(dtype), state._replace(length=length)
+
+
+def _step_softmax(q, k, v, state, scale, window) -> Tuple[Tensor, KeyValueState]:
+    """Processes one token of softmax attention with functions of torch."""
+    length, capacity, sizes = state.length, state.keys.shape[1], (k.shape, v.shape)
+    if any((x.shape[0], *x.shape[2:]) != size for x, size in zip(state[:2], sizes)) or state.values.shape[1] != capacity:
+        shapes = ", ".join(str(tuple(x.shape)) for x in (*state[:2], k, v))
+        raise ValueError(f"softmax_attention_step: the state does not match k and v: {shapes}")
+    if length >= capacity and (window is None or window > capacity):
+        raise ValueError(f"softmax_attention_step: the state is full: capacity {capacity}, length {length}")
+    position = torch.arange(length, length + 1, device=q.device) % capacity
+    tokens = [y[:, None].to(x.dtype) for x, y in zip(state[:2], (k, v))]
+    if _needs_new_state([q, k, v, *state[:2]]):
+        kept = [x.index_copy(1, position, y) for x, y in zip(state[:2], tokens)]
+    else:
+        kept = [x.index_copy_(1, position, y) for x, y in zip(state[:2], tokens)]
+    first = 0 if window is None else max(0, length + 1 - window)
+    positions = torch.arange(first, length + 1, device=q.device) % capacity
+    keys, values = (x[:, : length + 1] if first == 0 else x.index_select(1, positions) for x in kept)
+    out = softmax_attention(q[:, None], keys.to(q.dtype), values.to(q.dtype), scale=scale)
+    return out[:, 0], KeyValueState(*kept, length + 1)
 
 
 def gated_linear_attention_step(
@@ -119,8 +153,8 @@ def gated_linear_attention_step(
 
     Args:
         q, k, v: See linear_attention_step().
-        state: (batch, heads, dim, value_dim), which is changed in place; None before the first token. For bfloat16
-            tokens, it is float32.
+        state: (batch, heads, dim, value_dim); None before the first token. For bfloat16 tokens, it is float32. It is changed
+            in place, unless gradients are recorded.
         log_decay: (batch, heads), (batch, heads, dim) or (heads,).
         erase: (batch, heads, dim).
         beta: (batch, heads).
@@ -133,6 +167,9 @@ def gated_linear_attention_step(
         x if x is None else x.resolve_neg()
         for x in (read_gate("log_decay", log_decay, q.dtype), read_gate("beta", beta, q.dtype))
     )
+    inputs = [q, k, v, log_decay, erase, beta, state]
+    if is_traced() or needs_gradient(inputs):
+        return _step_gated(*inputs, dtype)
     if log_decay is not None and log_decay.dim() == 3 and log_decay.stride(2) != 1:
         log_decay = log_decay.contiguous()
     if state is None:
@@ -143,10 +180,23 @@ def gated_linear_attention_step(
     return out, state
 
 
+def _step_gated(q, k, v, log_decay, erase, beta, state, dtype) -> Tuple[Tensor, Tensor]:
+    """Processes one token of gated linear attention as a sequence."""
+    decays = log_decay if log_decay is None or log_decay.dim() == 1 else log_decay[:, None]
+    q, k, v, rows, betas = (x if x is None else x[:, None] for x in (q, k, v, erase, beta))
+    out, new = gated_linear_attention(q, k, v, log_decay=decays, erase=rows, beta=betas, initial_state=state)
+    if state is not None and not _needs_new_state([q, k, v, log_decay, erase, beta, state]):
+        new = state.copy_(new)
+    return out[:, 0].to(dtype), new
+
+
+def _needs_new_state(tensors) -> bool:
+    """Returns whether a step must not change its state in place."""
+    return needs_gradient(tensors) or (not is_compiling() and peek_interpreter_stack() is not None)
+
+
 def _prepare(op, *tensors):
     """Returns the tokens as the extension reads them, bfloat16 as float32, and the dtype of the result."""
-    if torch._C._is_tracing() or peek_interpreter_stack() is not None or any(map(torch._C._get_dispatch_mode, _TRACERS)):
-        raise RuntimeError(f"{op} is no operator of torch, so it cannot be traced or transformed")
     check_inputs(op, "(batch, heads, dim)", tensors)
     for x in tensors:
         if x is not None:
