@@ -14,29 +14,45 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/bare-system.sh
 
 python_prefix=/opt/python3.13
+library_prefix=/opt/wheel-libraries
 
 install_packages() {
   export DEBIAN_FRONTEND=noninteractive
   apt-get -q update
   OPTIONAL=none scripts/install-packages.sh
   apt-get -qy install --no-install-recommends libdnnl-dev libjpeg-dev libcurl4-openssl-dev libsentencepiece-dev \
-    python3-dev python3-venv ccache libffi-dev xz-utils make
+    libacl1-dev libbz2-dev libffi-dev liblz4-dev liblzma-dev libzstd-dev nettle-dev \
+    python3-dev python3-venv ccache make xz-utils
 }
 
-# Compiles the interpreter whose headers have the stable ABI.
-install_python() {
-  [[ ! -x $python_prefix/bin/python3 ]] || return 0
-  echo "deb-src ${MIRROR:-http://deb.debian.org/debian} trixie main" >/etc/apt/sources.list.d/python.list
+# compile RELEASE SOURCE OPTION…: compiles a source package of Debian, with options of its configure script.
+compile() {
+  local release=$1 source=$2 list=/etc/apt/sources.list.d/sources.list
+  shift 2
+  echo "deb-src ${MIRROR:-http://deb.debian.org/debian} $release main" >"$list"
   apt-get -q update
   (
     cd "$(mktemp -d)"
-    apt-get -q source --download-only python3.13
-    tar xf python3.13_*.orig.tar.xz
-    cd Python-3.13*
-    ./configure -q --prefix="$python_prefix" --disable-test-modules
+    apt-get -q source --download-only "$source"
+    tar xf "$source"_*.orig.tar.xz
+    cd ./*/
+    ./configure -q "$@"
     make -s -j"$(nproc)"
     make -s install
   )
+  rm "$list"
+}
+
+# Compiles the interpreter whose headers have the stable ABI, and libarchive without libxml2, which only the format xar needs
+# and which would add 14 MB of libraries.
+compile_sources() {
+  if [[ ! -x $python_prefix/bin/python3 ]]; then
+    compile trixie python3.13 --prefix="$python_prefix" --disable-test-modules
+  fi
+  if [[ ! -e $library_prefix/lib/libarchive.so.13 ]]; then
+    compile bookworm libarchive --prefix="$library_prefix" --without-xml2 --without-expat --disable-static --disable-bsdtar \
+      --disable-bsdcat --disable-bsdcpio
+  fi
 }
 
 # build_here FOLDER PYTHON…
@@ -64,7 +80,7 @@ build_here() {
       rm -rf "$work/raw" "$work/repaired"
       CCACHE_BASEDIR=$work/source python -m build --wheel --no-isolation --outdir "$work/raw" "${settings[@]}" \
         -C wheel.py-api=cp312 "$work/source"
-      auditwheel repair --plat "manylinux_$(getconf GNU_LIBC_VERSION | sed 's/glibc //; s/\./_/')_$(uname -m)" \
+      LD_LIBRARY_PATH=$library_prefix/lib auditwheel repair --plat "manylinux_$(getconf GNU_LIBC_VERSION | sed 's/glibc //; s/\./_/')_$(uname -m)" \
         --exclude libgomp.so.1 --wheel-dir "$work/repaired" "$work"/raw/*.whl
       for wheel in "$work"/repaired/*.whl; do python scripts/finish-wheel.py "$wheel" "$folder"; done
     )
@@ -78,7 +94,7 @@ case "${1:-}" in
     build_here "${@:2}" ;;
   --prepare)  # inside the system
     install_packages
-    install_python ;;
+    compile_sources ;;
   -*) echo "build-wheels: unknown option $1" >&2; exit 2 ;;
   *)
     [[ $# -le 1 ]] || { echo "usage: scripts/build-wheels.sh [FOLDER]" >&2; exit 2; }

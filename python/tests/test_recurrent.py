@@ -14,6 +14,11 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 3e-2}
 DTYPES = list(TOLERANCE)
 
 
+@pytest.fixture(autouse=True)
+def forget_compiled_code():
+    torch._dynamo.reset()  # the number of compilations of a function is limited
+
+
 def make_inputs(dtype=torch.float64, batch=2, heads=3, dim=8, value_dim=5):
     generator = torch.Generator().manual_seed(0)
 

@@ -138,10 +138,14 @@ def _step_softmax(q, k, v, state, scale, window) -> Tuple[Tensor, KeyValueState]
         kept = [x.index_copy(1, position, y) for x, y in zip(state[:2], tokens)]
     else:
         kept = [x.index_copy_(1, position, y) for x, y in zip(state[:2], tokens)]
-    first = 0 if window is None else max(0, length + 1 - window)
-    positions = torch.arange(first, length + 1, device=q.device) % capacity
-    keys, values = (x[:, : length + 1] if first == 0 else x.index_select(1, positions) for x in kept)
-    out = softmax_attention(q[:, None], keys.to(q.dtype), values.to(q.dtype), scale=scale)
+    keys, values = (x.to(q.dtype) for x in kept)
+    if window is None or window == capacity:  # the order of the keys has no effect
+        lengths = torch.arange(length + 1, length + 2, device=q.device).clamp(max=capacity).expand(q.shape[0])
+    else:
+        lengths = None
+        positions = torch.arange(max(0, length + 1 - window), length + 1, device=q.device) % capacity
+        keys, values = keys.index_select(1, positions), values.index_select(1, positions)
+    out = softmax_attention(q[:, None], keys, values, lengths=lengths, scale=scale)
     return out[:, 0], KeyValueState(*kept, length + 1)
 
 
@@ -167,6 +171,8 @@ def gated_linear_attention_step(
         x if x is None else x.resolve_neg()
         for x in (read_gate("log_decay", log_decay, q.dtype), read_gate("beta", beta, q.dtype))
     )
+    if state is not None and not isinstance(state, Tensor):
+        raise TypeError(f"gated_linear_attention_step: state must be a torch.Tensor or None, not {type(state).__name__}")
     inputs = [q, k, v, log_decay, erase, beta, state]
     if is_traced() or needs_gradient(inputs):
         return _step_gated(*inputs, dtype)
