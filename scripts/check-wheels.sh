@@ -5,8 +5,9 @@
 # and PyPI. Writes logs to FOLDER.
 # scripts/check-wheels.sh --here FOLDER: tests the wheel on this system, in a new virtual environment.
 # Environment variables:
-#   DATA    a folder with the data set mnist, for a training run (default: TAPEFORMER_DATA)
-#   MIRROR  the mirror of Debian (default: http://deb.debian.org/debian)
+#   DATA      a folder with the data set mnist, for a training run (default: TAPEFORMER_DATA)
+#   PACKAGES  with --here: a folder of installed packages with PyTorch and transformers, instead of a download
+#   MIRROR    the mirror of Debian (default: http://deb.debian.org/debian)
 # Exit status: 0 if all commands succeeded, 1 if one failed, 2 for invalid arguments.
 set -euo pipefail
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
@@ -38,7 +39,11 @@ check_here() {
   cp -r "$here/python/tests" "$here/docs" .  # without the sources of the package beside them
   mkdir python && mv tests python/
   pytest -q -p no:cacheprovider python/tests/test_models.py
-  pip install -q torch transformers
+  if [[ -n ${PACKAGES:-} ]]; then
+    echo "$PACKAGES" | tee venv/lib/python3.*/site-packages/packages.pth
+  else
+    pip install -q torch transformers
+  fi
   python "$here/tests/scripts/wheel_openmp.py"
   python "$here/python/examples/min_gpt.py" "$here/python/examples/min_gpt.py" 50
   pytest -q -p no:cacheprovider python/tests
