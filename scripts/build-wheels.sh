@@ -63,7 +63,9 @@ build_here() {
   shift
   local settings=(-C build.verbose=false -C "cmake.define.TAPEFORMER_ARCH=x86-64-v2"
     -C "cmake.define.TAPEFORMER_LEVELS=x86-64-v3;x86-64-v4"
-    -C cmake.define.CMAKE_DISABLE_PRECOMPILE_HEADERS=ON)  # so that ccache has the objects for the second interpreter
+    -C cmake.define.CMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
+  # With the same name of the compiler and without precompiled headers, ccache has the objects for the second interpreter.
+  export CC=gcc CXX=g++
   for python in "$@"; do
     number=$((number + 1))
     venv=$work/venv-$number

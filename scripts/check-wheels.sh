@@ -28,11 +28,12 @@ check_here() {
     tunables=${without:+glibc.cpu.hwcaps=$without}
     level=$(GLIBC_TUNABLES=$tunables tapeformer info | sed -n 's/.*cpu kernels *//p')
     echo "kernels without [$without]: $level"
-    GLIBC_TUNABLES=$tunables tapeformer train copy/linear --set train.steps=20 --run-dir "runs/copy$without" --quiet
-    GLIBC_TUNABLES=$tunables tapeformer eval "runs/copy$without" --limit 100
+    GLIBC_TUNABLES=$tunables tapeformer train copy/linear --set train.steps=3 --set data.batch_size=4 \
+      --run-dir "runs/copy$without" --quiet
   done
   if [[ -d $folder/mnist ]]; then
-    TAPEFORMER_DATA=$folder tapeformer train quickstart --set data.dataset=mnist --set train.steps=100 --run-dir runs/quickstart
+    TAPEFORMER_DATA=$folder tapeformer train quickstart --set data.dataset=mnist --set train.steps=20 --set data.limit=200 \
+      --run-dir runs/quickstart
     tapeformer generate runs/quickstart --count 4 --out grid.png
   fi
   python "$here/python/examples/sample.py" runs/copy
