@@ -32,7 +32,7 @@ check_here() {
       --run-dir "runs/copy$without" --quiet
   done
   if [[ -d $folder/mnist ]]; then
-    TAPEFORMER_DATA=$folder tapeformer train quickstart --set data.dataset=mnist --set train.steps=20 --set data.limit=200 \
+    TAPEFORMER_DATA=$folder tapeformer train quickstart --set data.dataset=mnist --set train.steps=20 --set data.eval_limit=100 \
       --run-dir runs/quickstart
     tapeformer generate runs/quickstart --count 4 --out grid.png
   fi

@@ -62,7 +62,7 @@ nb::object get_attribute(nb::handle x, PyObject* name) {
 }
 
 nb::object call_method(nb::handle x, PyObject* name) {
-  PyObject* const value = PyObject_CallMethodNoArgs(x.ptr(), name);
+  PyObject* const value = PyObject_CallMethodObjArgs(x.ptr(), name, nullptr);
   if (!value) throw nb::python_error();
   return nb::steal(value);
 }
@@ -79,7 +79,7 @@ DType read_dtype(nb::handle x, const char* name) {
 
 // Calls a method that sparse tensors do not have.
 nb::object call_dense_method(nb::handle x, PyObject* method, const char* name) {
-  PyObject* const value = PyObject_CallMethodNoArgs(x.ptr(), method);
+  PyObject* const value = PyObject_CallMethodObjArgs(x.ptr(), method, nullptr);
   if (value) return nb::steal(value);
   const nb::python_error error;
   const std::string layout = nb::str(nb::getattr(x, "layout")).c_str();
@@ -88,12 +88,12 @@ nb::object call_dense_method(nb::handle x, PyObject* method, const char* name) {
 }
 
 Shape read_sizes(const nb::object& tuple, const char* name) {
-  const Py_ssize_t rank = PyTuple_Check(tuple.ptr()) ? PyTuple_GET_SIZE(tuple.ptr()) : -1;
+  const Py_ssize_t rank = PyTuple_Check(tuple.ptr()) ? PyTuple_Size(tuple.ptr()) : -1;
   check(rank >= 0 && rank <= Shape::kMaxRank, name, "expected at most ", Shape::kMaxRank, " dimensions, not ",
         rank);
   Shape sizes;
   for (Py_ssize_t i = 0; i < rank; ++i) {
-    const long long size = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple.ptr(), i));
+    const long long size = PyLong_AsLongLong(PyTuple_GetItem(tuple.ptr(), i));
     if (size == -1 && PyErr_Occurred()) throw nb::python_error();
     sizes.append(size);
   }
