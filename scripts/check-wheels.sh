@@ -37,8 +37,8 @@ check_here() {
     tapeformer generate runs/quickstart --count 4 --out grid.png
   fi
   python "$here/python/examples/sample.py" runs/copy
-  cp -r "$here/python/tests" "$here/docs" .  # without the sources of the package beside them
-  mkdir python && mv tests python/
+  cp -r "$here/python/tests" "$here/configs" "$here/docs" .  # without the sources of the package beside them
+  mkdir python && mv tests python/ && cp -r "$here/python/examples" python/
   pytest -q -p no:cacheprovider python/tests/test_models.py
   if [[ -n ${PACKAGES:-} ]]; then
     echo "$PACKAGES" | tee venv/lib/python3.*/site-packages/packages.pth
