@@ -40,7 +40,11 @@ class Wheel(unittest.TestCase):
         cls.scratch.cleanup()
 
     def find_elf_files(self, root):
-        return [x for x in root.rglob("*") if x.is_file() and x.open("rb").read(4) == b"\x7fELF"]
+        def is_elf(path):
+            with path.open("rb") as file:
+                return file.read(4) == b"\x7fELF"
+
+        return [x for x in root.rglob("*") if x.is_file() and is_elf(x)]
 
     def test_there_is_a_wheel_of_311_and_one_of_the_stable_abi(self):
         tags = [wheel.stem.split("-", 2)[2] for wheel in self.wheels]
