@@ -130,7 +130,7 @@ def test_a_recurrent_layer_decodes_the_weights_of_a_layer(attention, dtype):
     expected, state = layer(x, x, x, tt.TriangularCausalMask(7)), None
     for t in range(7):
         out, state = step(x[:, t], x[:, t], x[:, t], state)
-        assert out.dtype == dtype and not out.requires_grad
+        assert out.dtype == dtype and out.requires_grad
         assert torch.allclose(out, expected[:, t], atol=1e-5 if dtype == torch.float32 else 3e-2)
 
 
