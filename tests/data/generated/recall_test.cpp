@@ -28,7 +28,7 @@ Values integers_of(const Tensor& tensor) {
   return {values.begin(), values.end()};
 }
 
-ReadExample read_example(const Dataset& set, int64_t index) {
+ReadExample read_recall_example(const Dataset& set, int64_t index) {
   const Batch batch = set.batch(Values{index});
   return {integers_of(batch.tokens), integers_of(batch.mask), integers_of(batch.token_targets)};
 }
@@ -70,7 +70,7 @@ TEST_CASE("mqar: each key is queried once, and the target of a query is the valu
     CAPTURE(length);
     const auto task =
         make_set("mqar", integers({{"max_length", length}, {"tokens", tokens}, {"pairs", pairs}}));
-    for (int64_t i = 0; i < 20; ++i) check_recall(read_example(*task, i), length, pairs, tokens);
+    for (int64_t i = 0; i < 20; ++i) check_recall(read_recall_example(*task, i), length, pairs, tokens);
   }
 }
 
@@ -80,7 +80,7 @@ TEST_CASE("mqar: min_pairs adds easier sequences to the training") {
       integers({{"max_length", 64}, {"tokens", 64}, {"pairs", 16}, {"min_pairs", 3}});
   const auto train = make_set("mqar", options);
   for (int64_t i = 0; i < 300; ++i) {
-    const ReadExample one = read_example(*train, i);
+    const ReadExample one = read_recall_example(*train, i);
     const auto pairs = std::accumulate(one.mask.begin(), one.mask.end(), int64_t{0});
     ++counts[pairs];
     check_recall(one, 64, pairs, 64);
@@ -90,7 +90,7 @@ TEST_CASE("mqar: min_pairs adds easier sequences to the training") {
   for (const int64_t pairs : {4, 8, 16})
     CHECK(std::abs(static_cast<double>(counts[pairs]) - 300 * 16 / 7.0 / static_cast<double>(pairs)) < 35);
   const auto valid = make_set("mqar", options, {.split = "valid"});
-  for (int64_t i = 0; i < 20; ++i) check_recall(read_example(*valid, i), 64, 16, 64);
+  for (int64_t i = 0; i < 20; ++i) check_recall(read_recall_example(*valid, i), 64, 16, 64);
 }
 
 TEST_CASE("mqar: the gaps have the power-law distribution") {
@@ -104,7 +104,7 @@ TEST_CASE("mqar: the gaps have the power-law distribution") {
     for (int64_t n = 0; n < kPlaces; ++n) expected.push_back(std::pow(static_cast<double>(n + 1), power - 1));
     const double sum = std::accumulate(expected.begin(), expected.end(), 0.0);
     for (int64_t i = 0; i < kCount; ++i) {
-      const ReadExample one = read_example(*task, i);
+      const ReadExample one = read_recall_example(*task, i);
       const auto query = std::find(one.mask.begin(), one.mask.end(), 1) - one.mask.begin();
       ++counts[static_cast<size_t>(query / 2 - 1)];
     }
@@ -120,7 +120,7 @@ TEST_CASE("parity: the target at each bit is the parity of the bits up to it") {
   std::set<int64_t> lengths;
   const auto task = make_set("parity", integers({{"max_length", 40}, {"min_length", 3}}));
   for (int64_t i = 0; i < 1000; ++i) {
-    const ReadExample one = read_example(*task, i);
+    const ReadExample one = read_recall_example(*task, i);
     const auto bits = std::accumulate(one.mask.begin(), one.mask.end(), int64_t{0});
     lengths.insert(bits);
     Values mask(40, 0), targets(40, 0);
@@ -145,7 +145,7 @@ TEST_CASE("palindrome: the second half is the first half in reverse order") {
   const auto task = make_set("palindrome", integers({{"max_length", 32}, {"symbols", 20}}));
   CHECK(task->info().vocabulary == 21);
   for (int64_t i = 0; i < 100; ++i) {
-    const ReadExample one = read_example(*task, i);
+    const ReadExample one = read_recall_example(*task, i);
     CHECK(one.targets.empty());
     CHECK(one.tokens[16] == 0);
     CHECK(one.tokens == Values(one.tokens.rbegin(), one.tokens.rend()));
@@ -162,11 +162,11 @@ TEST_CASE("recall tasks depend on seed, split and index only, and the splits dif
     for (const std::string split : {"train", "valid", "test"}) {
       const auto set = make_set(name, {}, {.split = split, .limit = 200, .seed = 3});
       CHECK(set->size() == 200);
-      for (int64_t i = 0; i < 200; ++i) examples.insert(read_example(*set, i));
-      CHECK(read_example(*set, 7) == read_example(*make_set(name, {}, {.split = split, .seed = 3}), 7));
-      CHECK(read_example(*set, 7) != read_example(*make_set(name, {}, {.split = split, .seed = 4}), 7));
+      for (int64_t i = 0; i < 200; ++i) examples.insert(read_recall_example(*set, i));
+      CHECK(read_recall_example(*set, 7) == read_recall_example(*make_set(name, {}, {.split = split, .seed = 3}), 7));
+      CHECK(read_recall_example(*set, 7) != read_recall_example(*make_set(name, {}, {.split = split, .seed = 4}), 7));
       const Tensor several = set->batch(Values{3, 7}).tokens;
-      CHECK(integers_of(several.view({129}, {1}, 129)) == read_example(*set, 7).tokens);
+      CHECK(integers_of(several.view({129}, {1}, 129)) == read_recall_example(*set, 7).tokens);
     }
     CHECK(examples.size() == 600);
   }
@@ -187,13 +187,13 @@ TEST_CASE("the test split has its own length and number of pairs") {
     }
     CHECK(find_dataset_kind(name).has_validation_split({}));
   }
-  check_recall(read_example(*make_set("mqar", recall, {.split = "test"}), 0), 96, 24, 64);
-  check_recall(read_example(*make_set("mqar", recall, {.split = "valid"}), 0), 32, 4, 64);
+  check_recall(read_recall_example(*make_set("mqar", recall, {.split = "test"}), 0), 96, 24, 64);
+  check_recall(read_recall_example(*make_set("mqar", recall, {.split = "valid"}), 0), 32, 4, 64);
   for (const auto& [options, length] :
        {std::pair(parity, 96), std::pair(integers({{"max_length", 32}}), 32)}) {
     const auto bits = make_set("parity", options, {.split = "test"});
     for (int64_t i = 0; i < 20; ++i)
-      CHECK(read_example(*bits, i).mask == Values(static_cast<size_t>(length), 1));
+      CHECK(read_recall_example(*bits, i).mask == Values(static_cast<size_t>(length), 1));
   }
 }
 
