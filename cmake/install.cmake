@@ -8,7 +8,7 @@ set(core_headers
   core/random/rng.h core/base/shape.h core/tensor.h core/threads/threads.h core/system/log.h core/stopwatch.h
   ${core_headers})
 set(other_headers
-  data/dataset_kind.h data/make_dataset.h data/sets/directory.h data/batches/loader.h data/symbol_tasks.h data/audio/audio.h data/audio/filterbank.h
+  data/dataset_kind.h data/sets/directory.h data/batches/loader.h data/audio/audio.h data/audio/filterbank.h
   data/images/images.h data/images/png.h data/speech/dataset.h data/speech/phones/phone_scoring.h data/translation/corpus_scorer.h
   train/build.h train/evaluate.h train/metrics.h train/optimization/optimizer.h train/optimization/schedule.h train/tasks/registry/load_task.h train/tasks/registry/make_task.h train/tasks/dataset_batches.h train/tasks/autoregressive.h train/tasks/speech/task.h train/loop/trainer.h
   train/checkpoint/checkpoint.h train/checkpoint/run_directory.h train/checkpoint/safetensors.h

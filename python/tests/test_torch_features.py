@@ -60,8 +60,18 @@ def test_tracers_record_the_operators(name):
     expected = FUNCTIONS[name](*others)
     for trace in (lambda f: torch.jit.trace(f, tuple(inputs), check_trace=False), lambda f: make_fx(f)(*inputs)):
         assert torch.equal(trace(FUNCTIONS[name])(*others), expected)
-    with pytest.raises(RuntimeError, match="cannot be traced"):
-        torch.jit.trace(lambda x: tt.linear_attention_step(x, x, x)[0], inputs[0][:, 0])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace", "ignore:torch.tensor results")
+def test_tracers_record_steps():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def step(x):
+        return tt.linear_attention_step(x, x, x)[0]
+
+    token, other = (torch.randn(2, 3, 8) for _ in range(2))
+    for trace in (lambda f: torch.jit.trace(f, token, check_trace=False), lambda f: make_fx(f)(token)):
+        assert torch.allclose(trace(step)(other), step(other), atol=1e-6)
 
 
 @pytest.mark.filterwarnings("error")

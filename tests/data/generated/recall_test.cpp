@@ -163,8 +163,10 @@ TEST_CASE("recall tasks depend on seed, split and index only, and the splits dif
       const auto set = make_set(name, {}, {.split = split, .limit = 200, .seed = 3});
       CHECK(set->size() == 200);
       for (int64_t i = 0; i < 200; ++i) examples.insert(read_recall_example(*set, i));
-      CHECK(read_recall_example(*set, 7) == read_recall_example(*make_set(name, {}, {.split = split, .seed = 3}), 7));
-      CHECK(read_recall_example(*set, 7) != read_recall_example(*make_set(name, {}, {.split = split, .seed = 4}), 7));
+      CHECK(read_recall_example(*set, 7) ==
+            read_recall_example(*make_set(name, {}, {.split = split, .seed = 3}), 7));
+      CHECK(read_recall_example(*set, 7) !=
+            read_recall_example(*make_set(name, {}, {.split = split, .seed = 4}), 7));
       const Tensor several = set->batch(Values{3, 7}).tokens;
       CHECK(integers_of(several.view({129}, {1}, 129)) == read_recall_example(*set, 7).tokens);
     }
