@@ -194,7 +194,8 @@ def test_a_run_is_finetuned_on_prompts_with_adapters(text_run, tmp_path):
     }  # fmt: skip
     tapeformer.train(config, set=settings, run_dir=tmp_path / "run")
     base, tuned = tapeformer.load(text_run), tapeformer.load(tmp_path / "run")
-    assert base.loss("to be a question") > 2 * tuned.loss("to be a question")
+    # The training scores the answers, and loss() the whole text.
+    assert base.loss("to be a question") > 1.4 * tuned.loss("to be a question")
     assert set(base.parameters()) == set(tuned.parameters())
     with pytest.raises(tapeformer.ConfigError, match="train.freeze"):
         tapeformer.train(config, set={**settings, "train.freeze": ["nothing"]}, run_dir=tmp_path / "other")
