@@ -32,7 +32,7 @@ inline int8_t round_to_int8(float value, float scale) {
 // A template, so that only the statement for the length of V is compiled.
 template <class V = Vector<float>>
 [[gnu::always_inline]] inline V load_int8(const int8_t* source) {
-  typedef int32_t Words [[gnu::vector_size(sizeof(V))]];
+  typedef int32_t Words [[gnu::vector_size(sizeof(V)), maybe_unused]];
   // GCC 12 would convert bytes to words in several steps.
 #if defined(__AVX512F__)
   if constexpr (sizeof(V) == 64)
