@@ -1,5 +1,6 @@
 // Tests of training, `translate`, `eval` and `score` of translation models.
 #include <cmath>
+#include <filesystem>
 #include <sstream>
 
 #include "core/base/interruption.h"
@@ -311,7 +312,7 @@ TEST_CASE("errors of translate and score name the option, the file or the line")
   CHECK(contains_text(error({"score", unknown, path}, 3),
                       unknown + ":1, byte 3: the character \"\u03A9\" (U+03A9)"));
   const std::string loop = (run.dir / "loop").string();
-  fs::create_symlink(loop, loop);
+  std::filesystem::create_symlink(loop, loop);
   CHECK(contains_text(error({"translate", loop}, 3), loop));
   CHECK(contains_text(error({"score", loop, path}, 3), loop));
   CHECK(contains_text(error({"generate"}, 2), "this is a model of translations"));
