@@ -102,6 +102,7 @@ Tensor Attention::read_tokens(const Tensor& x, const Tensor& q, const Tensor& k,
                               const LayerState& state, const ForwardContext&, const std::string&) const {
   const DType dtype = get_compute_dtype(v.dtype());
   const Tensor result = Tensor::empty({v.size(0), q.size(1), q.size(2), v.size(3)}, dtype, v.device());
+  const Tensor out = Tensor::empty({v.size(0), q.size(2), v.size(3)}, dtype, v.device());
   for (int64_t t = 0; t < q.size(1); ++t) {
     // step() can change its arguments.
     const auto token = [t, dtype](const Tensor& all) {
@@ -111,7 +112,6 @@ Tensor Attention::read_tokens(const Tensor& x, const Tensor& q, const Tensor& k,
       return cast(one, dtype).clone().view(shape);
     };
     observe_input(token(x), state.attention);
-    const Tensor out = Tensor::empty({v.size(0), q.size(2), v.size(3)}, dtype, v.device());
     step(token(q), token(k), token(v), state.attention, out);
     slice(result, 1, t, t + 1).copy_from(out.view({v.size(0), 1, q.size(2), v.size(3)}));
   }
