@@ -1,7 +1,5 @@
 #include "train/evaluate.h"
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numbers>
 #include <numeric>
@@ -14,51 +12,48 @@ namespace tapeformer {
 
 namespace {
 
-// Counts the predicted tokens of a batch, and the bytes and characters of these tokens.
-TextScore count_text_units(const Batch& batch, const Tokenizer& tokenizer) {
-  const int64_t rows = batch.tokens.size(0), width = batch.tokens.size(1);
-  const auto tokens = batch.tokens.to_vector();
-  const uint8_t* const mask = batch.mask.defined() ? batch.mask.data<uint8_t>() : nullptr;
-  TextScore score;
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t t = 1; t < width; ++t) {
-      if (mask && !mask[row * (width - 1) + t - 1]) continue;
-      score.add_token(tokenizer, static_cast<int64_t>(tokens[static_cast<size_t>(row * width + t)]));
-    }
-  return score;
-}
+// Sums over the predictions of a batch. Only texts have bytes, characters and unknown tokens.
+struct PredictionSums {
+  double nats = 0, correct = 0, tokens = 0, bytes = 0, characters = 0, unknown = 0;
 
-// A matrix with one row for each evaluated quantity, such as the loss, and one column for each batch. Each
-// element is the sum of one quantity over the examples of one batch. Each process sets the columns of the
-// batches that the process evaluates. An all_reduce of values() copies all columns to all processes. total()
-// adds the elements of a row in the order of the batches, so that the result does not depend on the number of
-// processes.
-class BatchSums {
- public:
-  BatchSums(int64_t sum_count, int64_t batches)
-      : values_(Tensor::zeros({sum_count, std::max<int64_t>(batches, 1)}, DType::float64)) {}
-
-  void set(int64_t batch, const std::vector<double>& sums) {
-    for (size_t i = 0; i < sums.size(); ++i)
-      values_.data<double>()[static_cast<int64_t>(i) * values_.size(1) + batch] = sums[i];
+  // Adds the counts of the texts of the predicted tokens.
+  void add_texts(const Batch& batch, const Tokenizer& tokenizer) {
+    const int64_t rows = batch.tokens.size(0), width = batch.tokens.size(1);
+    const auto values = batch.tokens.to_vector();
+    const uint8_t* const mask = batch.mask.defined() ? batch.mask.data<uint8_t>() : nullptr;
+    TextScore score;
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t t = 1; t < width; ++t) {
+        if (mask && !mask[row * (width - 1) + t - 1]) continue;
+        score.add_token(tokenizer, static_cast<int64_t>(values[static_cast<size_t>(row * width + t)]));
+      }
+    bytes += static_cast<double>(score.byte_count);
+    characters += static_cast<double>(score.character_count);
+    unknown += static_cast<double>(score.unknown_count);
   }
-  const Tensor& values() const { return values_; }
-  double total(size_t result) const {
-    const double* const first = values_.data<double>() + static_cast<int64_t>(result) * values_.size(1);
-    return std::accumulate(first, first + values_.size(1), 0.0);
+  TextScore text_score() const {
+    return {.token_count = static_cast<int64_t>(tokens),
+            .byte_count = static_cast<int64_t>(bytes),
+            .character_count = static_cast<int64_t>(characters),
+            .unknown_count = static_cast<int64_t>(unknown),
+            .nats = nats};
   }
-
- private:
-  Tensor values_;  // (sum_count, batches) float64
 };
 
 // The examples of an evaluation, and their order.
 struct ScoredExamples {
+  const Dataset& dataset;
   int64_t count, batch_size;
   // Whether each batch continues the sequences of the previous batch, as a segment memory requires. If
   // in_streams is true, process 0 scores all batches.
   bool in_streams = false;
 
+  ScoredExamples(const Dataset& data, int64_t size, int64_t max_examples, bool are_streams = false)
+      : dataset(data),
+        count(max_examples > 0 ? std::min(max_examples, data.size()) : data.size()),
+        batch_size(size),
+        in_streams(are_streams) {}
+  int64_t count_batches() const { return (count + batch_size - 1) / batch_size; }
   std::vector<int64_t> batch_indices(int64_t batch) const {
     if (in_streams) return compute_stream_indices(count, batch_size, batch);
     const int64_t first = batch * batch_size;
@@ -68,34 +63,19 @@ struct ScoredExamples {
   }
 };
 
-// Calls `score` for each batch of `examples`. `score` returns a vector of `sum_count` sums over the examples
-// of the batch. The first of these sums is the sum of the losses. If examples.in_streams is false, the
-// batches are distributed among the processes. All processes return the sums of all batches. Throws
-// DivergenceError if a sum of losses is not finite, and StoppedError if `stop` returns true before a batch.
-template <class Score>
-BatchSums sum_over_batches(const Dataset& dataset, const ScoredExamples& examples, int64_t sum_count,
-                           const Score& score, const StopCheck& stop, Communicator& processes) {
-  const int64_t batches = (examples.count + examples.batch_size - 1) / examples.batch_size;
-  const int64_t workers = examples.in_streams ? 1 : processes.size();
-  BatchSums sums(sum_count, batches);
-  for (int64_t round = 0; round * workers < batches; ++round) {
-    throw_if_stopped(stop);
-    const int64_t number = round * workers + processes.rank();
-    if (number >= batches || processes.rank() >= workers) continue;
+// Calls `score` for each batch of this process. `score` returns the sum of the losses of the batch. Throws
+// DivergenceError if the sum is not finite.
+void score_batches(const ScoredExamples& examples,
+                   const std::function<double(int64_t number, const Batch& batch)>& score,
+                   const StopCheck& stop, const Communicator& processes) {
+  const int size = examples.in_streams ? 1 : processes.size();
+  visit_own_batches(examples.count_batches(), processes.rank(), size, stop, [&](int64_t number) {
     const std::vector<int64_t> indices = examples.batch_indices(number);
-    const std::vector<double> one = score(dataset.batch(indices));
-    if (!std::isfinite(one.front()))
-      throw DivergenceError(concat_text("evaluation of the split \"", dataset.info().split,
+    if (!std::isfinite(score(number, examples.dataset.batch(indices))))
+      throw DivergenceError(concat_text("evaluation of the split \"", examples.dataset.info().split,
                                         "\": the logits of examples ", indices.front(), " to ",
                                         indices.back(), " have no finite loss"));
-    sums.set(number, one);
-  }
-  processes.all_reduce(sums.values());
-  return sums;
-}
-
-double measure_seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  });
 }
 
 }  // namespace
@@ -131,79 +111,72 @@ double TextScore::perplexity() const {
   return token_count > 0 ? std::exp(nats / static_cast<double>(token_count)) : 1;
 }
 
-std::vector<std::pair<std::string, double>> list_named_results(const Evaluation& evaluation) {
-  std::vector<std::pair<std::string, double>> results{{"nats_per_dim", evaluation.nats_per_dim},
-                                                      {"bits_per_dim", evaluation.bits_per_dim}};
-  if (const auto& text = evaluation.text_score) {
-    results.emplace_back("bits_per_byte", text->bits_per_byte());
-    results.emplace_back("bits_per_character", text->bits_per_character());
-    results.emplace_back("perplexity", text->perplexity());
+void visit_own_batches(int64_t batches, int rank, int size, const StopCheck& stop,
+                       const std::function<void(int64_t number)>& visit) {
+  for (int64_t first = 0; first < batches; first += size) {
+    throw_if_stopped(stop);
+    if (rank < size && first + rank < batches) visit(first + rank);
   }
-  if (evaluation.accuracy >= 0) results.emplace_back("accuracy", evaluation.accuracy);
-  return results;
+}
+
+void BatchSums::set(int64_t batch, std::span<const double> sums) const {
+  std::copy(sums.begin(), sums.end(), values_.data<double>() + batch * values_.size(1));
+}
+
+std::vector<double> BatchSums::total(Communicator& processes) const {
+  processes.all_reduce(values_);
+  std::vector<double> totals(static_cast<size_t>(values_.size(1)));
+  const double* value = values_.data<double>();
+  for (int64_t batch = 0; batch < values_.size(0); ++batch)
+    for (double& total : totals) total += *value++;
+  return totals;
 }
 
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t max_examples, uint64_t seed, const StopCheck& stop, Communicator& processes) {
-  const auto start = std::chrono::steady_clock::now();
   const auto tokenizer = dataset.tokenizer();
   const auto memory = model.encoder.make_segment_memory(batch_size);
-  int64_t segments = 0;  // number of scored segments of each stream
-  const auto score = [&](const Batch& batch) {
-    if (memory) memory->start_segment(segments++ * dataset.info().length);
+  const ScoredExamples examples(dataset, batch_size, max_examples, memory != nullptr);
+  const NamedBatchSums<PredictionSums> sums(examples.count_batches());
+  const auto score = [&](int64_t number, const Batch& batch) {
+    if (memory) memory->start_segment(number * dataset.info().length);
     const AutoregressiveModel::EvaluationScores scores = model.compute_scores(batch, seed, memory.get());
-    const double count = count_unmasked_tokens(batch);
-    const TextScore text = tokenizer ? count_text_units(batch, *tokenizer) : TextScore();
-    return std::vector<double>{scores.loss_nats * count,
-                               scores.accuracy * count,
-                               count,
-                               static_cast<double>(text.token_count),
-                               static_cast<double>(text.byte_count),
-                               static_cast<double>(text.character_count),
-                               static_cast<double>(text.unknown_count)};
+    PredictionSums one;
+    one.tokens = count_unmasked_tokens(batch);
+    one.nats = scores.loss_nats * one.tokens;
+    one.correct = scores.accuracy * one.tokens;
+    if (tokenizer) one.add_texts(batch, *tokenizer);
+    sums.set(number, one);
+    return one.nats;
   };
-  Evaluation result;
-  result.split = dataset.info().split;
-  result.example_count = max_examples > 0 ? std::min(max_examples, dataset.size()) : dataset.size();
-  const BatchSums sums = sum_over_batches(dataset, {result.example_count, batch_size, memory != nullptr}, 7,
-                                          score, stop, processes);
-  const double nats = sums.total(0), correct = sums.total(1), tokens = sums.total(2);
-  result.nats_per_dim = tokens > 0 ? nats / tokens : 0;
+  score_batches(examples, score, stop, processes);
+  const PredictionSums total = sums.total(processes);
+  const double divisor = std::max(total.tokens, 1.0);
+  Evaluation result{.example_count = examples.count, .nats_per_dim = total.nats / divisor};
   result.bits_per_dim = result.nats_per_dim / std::numbers::ln2;
-  if (model.options().head == OutputHead::categorical) result.accuracy = tokens > 0 ? correct / tokens : 0;
-  const auto count_of = [&](size_t i) { return static_cast<int64_t>(sums.total(i)); };
-  if (tokenizer)
-    result.text_score = {.token_count = count_of(3),
-                         .byte_count = count_of(4),
-                         .character_count = count_of(5),
-                         .unknown_count = count_of(6),
-                         .nats = nats};
-  result.seconds = measure_seconds_since(start);
+  if (model.options().head == OutputHead::categorical) result.accuracy = total.correct / divisor;
+  if (tokenizer) result.text_score = total.text_score();
   return result;
 }
 
-ExampleEvaluation evaluate(const ExampleModel& model, const Dataset& dataset, int64_t batch_size,
-                           int64_t max_examples, uint64_t seed, const StopCheck& stop,
-                           Communicator& processes) {
-  const auto start = std::chrono::steady_clock::now();
+std::vector<std::pair<std::string, double>> evaluate(const ExampleModel& model, const Dataset& dataset,
+                                                     int64_t batch_size, int64_t max_examples, uint64_t seed,
+                                                     const StopCheck& stop, Communicator& processes) {
   const std::vector<std::string> names = model.score_names();
-  const auto score = [&](const Batch& batch) {
-    std::vector<double> sums = model.compute_scores(batch, seed);
-    const auto count = static_cast<double>(batch.inputs().size(0));
-    for (double& sum : sums) sum *= count;
-    return sums;
+  const ScoredExamples examples(dataset, batch_size, max_examples);
+  const BatchSums sums(examples.count_batches(), names.size());
+  const auto score = [&](int64_t number, const Batch& batch) {
+    std::vector<double> one = model.compute_scores(batch, seed);
+    for (double& sum : one) sum *= static_cast<double>(batch.inputs().size(0));
+    sums.set(number, one);
+    return one.front();
   };
-  ExampleEvaluation result{
-      .split = dataset.info().split,
-      .example_count = max_examples > 0 ? std::min(max_examples, dataset.size()) : dataset.size(),
-      .scores = {},
-      .seconds = 0};
-  const BatchSums sums = sum_over_batches(dataset, {result.example_count, batch_size},
-                                          static_cast<int64_t>(names.size()), score, stop, processes);
-  const auto count = static_cast<double>(std::max<int64_t>(result.example_count, 1));
-  for (size_t i = 0; i < names.size(); ++i) result.scores.emplace_back(names[i], sums.total(i) / count);
-  result.seconds = measure_seconds_since(start);
-  return result;
+  score_batches(examples, score, stop, processes);
+  const std::vector<double> totals = sums.total(processes);
+  std::vector<std::pair<std::string, double>> scores;
+  for (size_t i = 0; i < names.size(); ++i)
+    scores.emplace_back(names[i], totals[i] / static_cast<double>(std::max<int64_t>(examples.count, 1)));
+  return scores;
 }
 
 }  // namespace tapeformer

@@ -50,22 +50,20 @@ class BigramTask : public Task {
     make_model();
   }
 
-  ModelSubject subject() const override { return ModelSubject::symbols; }
+  std::string subject() const override { return "symbols"; }
   Module& model() const override { return *model_; }
   BatchLoss compute_loss(const StepBatch& batch, const ForwardContext& /*context*/) override {
     const Batch& examples = batch.examples;
     return {model_->compute_loss(examples), examples.inputs().numel()};
   }
-  std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const override {
+  std::unique_ptr<Evaluator> open_evaluation(const EvaluationOptions& options) const override {
     const auto data = open_evaluation_set(config(), environment_, nullptr, options.split, options.limit);
     return std::make_unique<DatasetEvaluator>(data, [this](const Dataset& set, const StopCheck& /*stop*/) {
       const NoGradScope no_grad;
       std::vector<int64_t> indices(static_cast<size_t>(set.size()));
       std::iota(indices.begin(), indices.end(), 0);
       const double nats = model_->compute_loss(set.batch(indices)).item();
-      return TaskEvaluation{.split = set.info().split,
-                            .example_count = set.size(),
-                            .selection_metric = nats,
+      return TaskEvaluation{.selection_metric = nats,
                             .metrics = {{"loss_nats", nats}},
                             .results = {{"nats_per_token", nats}},
                             .summary = concat_text("nats_per_token ", nats)};

@@ -77,9 +77,8 @@ class Run {
     if (takes_features()) throw nb::type_error("the model takes features: expected floats, not integers");
     const ComputeScope compute;
     const NoGradScope no_grad;
-    if (loaded_.task->subject() == ModelSubject::classes)
-      if (const auto* const model = dynamic_cast<const Classifier*>(&loaded_.task->model()))
-        return model->forward(tokens, lengths, {});
+    if (const auto* const model = dynamic_cast<const Classifier*>(&loaded_.task->model()))
+      return model->forward(tokens, lengths, {});
     check(!lengths.defined(), "logits",
           "an autoregressive model takes no lengths: padding after a sequence does "
           "not change its logits");
@@ -89,9 +88,8 @@ class Run {
     if (!takes_features()) throw nb::type_error("the model takes tokens: expected integers, not floats");
     const ComputeScope compute;
     const NoGradScope no_grad;
-    if (loaded_.task->subject() == ModelSubject::sets)
-      if (const auto* const model = dynamic_cast<const SetTransformer*>(&loaded_.task->model()))
-        return model->forward(features, lengths, {});
+    if (const auto* const model = dynamic_cast<const SetTransformer*>(&loaded_.task->model()))
+      return model->forward(features, lengths, {});
     const auto& task = loaded_.as<SpeechTask>();
     const Tensor all = Tensor::full({features.size(0)}, static_cast<double>(features.size(1)), DType::int64);
     return task.model().forward(features, lengths.defined() ? lengths : all, {}).logits;
@@ -237,14 +235,14 @@ class Run {
 
  private:
   bool takes_features() const {
-    const ModelSubject subject = loaded_.task->subject();
-    return subject == ModelSubject::sets || subject == ModelSubject::speech;
+    const std::string subject = loaded_.task->subject();
+    return subject == "sets" || subject == "speech";
   }
   const AutoregressiveModel& language_model() const { return loaded_.as<AutoregressiveTask>().model(); }
   const Tokenizer& tokenizer() const {
     if (const auto* const task = dynamic_cast<const TranslationTask*>(loaded_.task.get()))
       return *task->tokenizer();
-    require_subject(*loaded_.task, {ModelSubject::text}, "This function");
+    require_subject(*loaded_.task, {"text"}, "This function");
     return *loaded_.as<AutoregressiveTask>().tokenizer();
   }
 

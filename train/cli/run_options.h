@@ -13,9 +13,6 @@
 
 namespace tapeformer {
 
-// Maximum of the options --beam.
-inline constexpr int64_t kMaxBeamSize = 1000;
-
 // make_run_argument() returns the argument RUN, and make_checkpoint_option() the option --checkpoint.
 PositionalArgument make_run_argument();
 OptionSpec make_checkpoint_option();

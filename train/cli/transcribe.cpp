@@ -95,7 +95,7 @@ int run_transcribe(const Arguments& arguments) {
   if (piped && !streams) throw ConfigError("standard input (\"-\") needs --stream");
   if (raw && !piped) throw ConfigError("--raw needs standard input: name \"-\" as a FILE");
   const LoadedTask run = load_task(*line, ConfigPurpose::transcription);
-  require_subject(*run.task, {ModelSubject::speech}, "\"transcribe\"");
+  require_subject(*run.task, {"speech"}, "\"transcribe\"");
   const auto& task = run.as<SpeechTask>();
   const std::unique_ptr<StreamDecoder> stream = streams ? make_stream_decoder(task, window) : nullptr;
   const SpeechCorpus corpus(task.config());

@@ -82,7 +82,7 @@ Trainer::Trainer(Config config, TrainerOptions options)
     task_->set_teacher(
         load_task({.path = config_.distill.teacher, .device = device_, .purpose = ConfigPurpose::generation})
             .task);
-  evaluator_ = task_->open_evaluation({});
+  evaluator_ = task_->open_evaluation({.is_during_training = true});
   training_data_digest_ = task_->batches().compute_digest();
   if (hosts.size() > 1)
     require_same_settings(
@@ -222,6 +222,7 @@ bool Trainer::evaluate(const StopSignalScope& signals) {
   schedule_->observe_loss(e.selection_metric);
   MetricRecord record{{"step", state_.step}, {"split", e.split}};
   record.insert(record.end(), e.metrics.begin(), e.metrics.end());
+  record.insert(record.end(), {{"examples", e.example_count}, {"seconds", e.seconds}});
   write_record(record);
   run_log_->print_message(concat_text("step ", state_.step, ": ", e.split, " ", e.summary, " (",
                                       e.example_count, " examples, ", format_duration(e.seconds), ")"));

@@ -40,7 +40,7 @@ std::shared_ptr<const Tokenizer> restore_tokenizer(const Config& config, const T
                          parse_unknown_characters(config.data.get<std::string>("unknown_characters")));
 }
 
-// Returns the number of tokens in EvaluationOptions::context, which is not empty. Throws ConfigError unless
+// Returns the number of tokens in the option "context", which is not empty. Throws ConfigError unless
 // the number is from 0 to `length` - 1.
 int64_t parse_context_length(const std::string& text, int64_t length) {
   int64_t tokens = -1;
@@ -73,22 +73,21 @@ std::string describe_prompts(const Dataset& set) {
   return concat_text("answers in windows of ", set.info().length, " predictions; prompts are not scored");
 }
 
+// `context` describes the context of the predictions of a text.
 TaskEvaluation describe(const Evaluation& e, const std::string& context) {
-  TaskEvaluation result{.split = e.split,
-                        .example_count = e.example_count,
+  TaskEvaluation result{.example_count = e.example_count,
                         .selection_metric = e.nats_per_dim,
-                        .seconds = e.seconds,
-                        .metrics = {{"loss_nats", e.nats_per_dim},
-                                    {"bits_per_dim", e.bits_per_dim},
-                                    {"examples", e.example_count},
-                                    {"seconds", e.seconds}},
-                        .results = {},
+                        .metrics = {{"loss_nats", e.nats_per_dim}, {"bits_per_dim", e.bits_per_dim}},
+                        .results = {{"nats_per_dim", e.nats_per_dim}, {"bits_per_dim", e.bits_per_dim}},
                         .summary = concat_text(e.nats_per_dim, " nats, ", e.bits_per_dim, " bits/dim")};
-  for (const auto& [name, value] : list_named_results(e)) {
+  const auto add = [&](const char* name, double value) {
+    result.metrics.emplace_back(name, value);
     result.results.emplace_back(name, value);
-    if (name != "nats_per_dim" && name != "bits_per_dim") result.metrics.emplace_back(name, value);
-  }
+  };
   if (const auto& text = e.text_score) {
+    add("bits_per_byte", text->bits_per_byte());
+    add("bits_per_character", text->bits_per_character());
+    add("perplexity", text->perplexity());
     result.summary =
         concat_text(text->bits_per_byte(), " bits/byte, perplexity ", text->perplexity(), " per token");
     result.details.add("context", context)
@@ -97,8 +96,26 @@ TaskEvaluation describe(const Evaluation& e, const std::string& context) {
         .add("characters", text->character_count);
     add_unknown_tokens(*text, result.details);
   }
-  if (e.accuracy >= 0) result.summary += concat_text(", accuracy ", 100 * e.accuracy, " %");
+  if (e.accuracy) {
+    add("accuracy", *e.accuracy);
+    result.summary += concat_text(", accuracy ", 100 * *e.accuracy, " %");
+  }
   return result;
+}
+
+// The options of evaluations of texts.
+struct TextEvaluationOptions {
+  std::string context;
+};
+
+OptionTable<TextEvaluationOptions> make_text_table() {
+  OptionTable<TextEvaluationOptions> table;
+  table
+      .add("context", &TextEvaluationOptions::context,
+           "tokens that each window repeats from the previous window and does not score, or \"carried\": "
+           "one pass with the recurrent form in --batch streams, by default 1")
+      .default_text = "data.eval_context";
+  return table;
 }
 
 }  // namespace
@@ -127,9 +144,9 @@ AutoregressiveTask::AutoregressiveTask(const Config& config, const TaskEnvironme
       dataset_info_(get_dataset_info(config, tokenizer_)),
       model_(make_model(config, dataset_info_, environment.device)) {}
 
-ModelSubject AutoregressiveTask::subject() const {
-  if (tokenizer_) return ModelSubject::text;
-  return dataset_info_.channels > 0 ? ModelSubject::images : ModelSubject::symbols;
+std::string AutoregressiveTask::subject() const {
+  if (tokenizer_) return "text";
+  return dataset_info_.channels > 0 ? "images" : "symbols";
 }
 
 std::shared_ptr<const Dataset> AutoregressiveTask::open_split(const std::string& split,
@@ -141,11 +158,16 @@ std::string AutoregressiveTask::metadata_json() const {
   return tokenizer_ ? to_json(*tokenizer_) : "";
 }
 
-std::unique_ptr<Evaluator> AutoregressiveTask::make_evaluator(const EvaluationOptions& options) const {
-  if (!options.context.empty() && !config().data.has("eval_context"))
-    throw ConfigError(concat_text("the context \"", options.context, "\": the data set \"",
-                                  config().data.dataset, "\" is no continuous text"));
-  if (options.context == kCarried) {
+std::vector<SubjectOptions> AutoregressiveTask::list_evaluation_options() {
+  return {{"text", make_text_table().specs()}};
+}
+
+std::unique_ptr<Evaluator> AutoregressiveTask::open_evaluation(const EvaluationOptions& options) const {
+  const std::string context = options.read_task_options(make_text_table()).context;
+  if (!context.empty() && !config().data.has("eval_context"))
+    throw ConfigError(concat_text("the context \"", context, "\": the data set \"", config().data.dataset,
+                                  "\" is no continuous text"));
+  if (context == kCarried) {
     const int64_t streams = std::max<int64_t>(options.batch_size, 1), limit = options.limit.value_or(0);
     return std::make_unique<DatasetEvaluator>(
         open_split(options.split, 0), [this, streams, limit](const Dataset& set, const StopCheck& stop) {
@@ -155,9 +177,8 @@ std::unique_ptr<Evaluator> AutoregressiveTask::make_evaluator(const EvaluationOp
         });
   }
   Config with_context = config();
-  if (!options.context.empty())
-    with_context.data.options.set("eval_context",
-                                  parse_context_length(options.context, dataset_info_.length));
+  if (!context.empty())
+    with_context.data.options.set("eval_context", parse_context_length(context, dataset_info_.length));
   const int64_t batch_size = choose_batch_size(config(), options);
   return std::make_unique<DatasetEvaluator>(
       open_evaluation_set(with_context, environment_, tokenizer_, options.split, options.limit),

@@ -15,7 +15,7 @@ class AutoregressiveTask final : public Task {
   AutoregressiveTask(const Config& config, const TaskEnvironment& environment, const TrainingState& state,
                      const std::string& state_path);
 
-  ModelSubject subject() const override;
+  std::string subject() const override;
   AutoregressiveModel& model() const override { return *model_; }
   // Returns the vocabulary and the sizes of the examples.
   const DatasetInfo& dataset_info() const { return dataset_info_; }
@@ -27,7 +27,8 @@ class AutoregressiveTask final : public Task {
   NamedTensors state() const override { return memory_ ? memory_->state() : NamedTensors(); }
   std::string metadata_json() const override;
   std::vector<std::string> list_token_modules() const override { return {"value_embedding", "predictor"}; }
-  std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const override;
+  static std::vector<SubjectOptions> list_evaluation_options();
+  std::unique_ptr<Evaluator> open_evaluation(const EvaluationOptions& options) const override;
   std::optional<BatchLayout> make_graph_layout(const StepBatch& batch) const override;
   void set_teacher(std::shared_ptr<const Task> teacher) override;
   BatchLoss compute_loss(const StepBatch& batch, const ForwardContext& context) override;

@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "core/stopwatch.h"
 #include "ops/view.h"
 #include "train/build.h"
 #include "train/distributed/gather.h"
@@ -133,6 +134,15 @@ std::shared_ptr<const Dataset> open_evaluation_set(Config config, const TaskEnvi
                     {.data_dir = environment.data.data_dir,
                      .tokenizer = std::move(tokenizer),
                      .token_advice = environment.tokens.advice});
+}
+
+TaskEvaluation DatasetEvaluator::evaluate(const StopCheck& stop) const {
+  const Stopwatch watch(kCpu);
+  TaskEvaluation result = evaluate_(*dataset_, stop);
+  result.split = dataset_->info().split;
+  if (result.example_count == 0) result.example_count = count_examples();
+  result.seconds = watch.measure_elapsed_seconds();
+  return result;
 }
 
 int64_t choose_batch_size(const Config& config, const EvaluationOptions& options) {

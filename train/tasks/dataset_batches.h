@@ -57,7 +57,9 @@ std::shared_ptr<const Dataset> open_evaluation_set(Config config, const TaskEnvi
 // Returns options.batch_size or, if it is 0, the size in the config.
 int64_t choose_batch_size(const Config& config, const EvaluationOptions& options);
 
-class DatasetEvaluator final : public Evaluator {
+// An evaluation of the examples of a data set. Sets the split and the seconds of the result of `evaluate` and,
+// if `evaluate` has not set it, the number of examples.
+class DatasetEvaluator : public Evaluator {
  public:
   using Function = std::function<TaskEvaluation(const Dataset&, const StopCheck&)>;
 
@@ -66,7 +68,7 @@ class DatasetEvaluator final : public Evaluator {
 
   int64_t count_examples() const override { return dataset_->size(); }
   std::string compute_digest() const override { return dataset_->compute_digest(); }
-  TaskEvaluation evaluate(const StopCheck& stop) const override { return evaluate_(*dataset_, stop); }
+  TaskEvaluation evaluate(const StopCheck& stop) const override;
 
  private:
   std::shared_ptr<const Dataset> dataset_;

@@ -7,22 +7,14 @@
 namespace tapeformer {
 namespace {
 
-TaskEvaluation describe(const ExampleEvaluation& e) {
-  TaskEvaluation result{.split = e.split,
-                        .example_count = e.example_count,
-                        .selection_metric = e.scores.front().second,
-                        .seconds = e.seconds,
-                        .metrics = {{"loss_nats", e.scores.front().second}},
-                        .results = {},
-                        .summary = {}};
-  for (size_t i = 0; i < e.scores.size(); ++i) {
-    const auto& [name, score] = e.scores[i];
-    if (i > 0) result.metrics.emplace_back(name, score);
+TaskEvaluation describe(const std::vector<std::pair<std::string, double>>& scores) {
+  TaskEvaluation result{.selection_metric = scores.front().second};
+  for (const auto& [name, score] : scores) {
+    const bool is_loss = result.results.empty();
+    result.metrics.emplace_back(is_loss ? "loss_nats" : name, score);
     result.results.emplace_back(name, score);
-    result.summary += concat_text(i == 0 ? "" : ", ", name, " ", score);
+    result.summary += concat_text(is_loss ? "" : ", ", name, " ", score);
   }
-  result.metrics.emplace_back("examples", e.example_count);
-  result.metrics.emplace_back("seconds", e.seconds);
   return result;
 }
 
@@ -43,7 +35,7 @@ ExampleTask::ExampleTask(const Config& config, const TaskEnvironment& environmen
       environment_(environment),
       model_(make_example_model(config, get_dataset_info(config), environment.device)) {}
 
-std::unique_ptr<Evaluator> ExampleTask::make_evaluator(const EvaluationOptions& options) const {
+std::unique_ptr<Evaluator> ExampleTask::open_evaluation(const EvaluationOptions& options) const {
   const int64_t batch_size = choose_batch_size(config(), options);
   return std::make_unique<DatasetEvaluator>(
       open_evaluation_set(config(), environment_, nullptr, options.split, options.limit),

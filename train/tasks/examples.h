@@ -15,11 +15,9 @@ class ExampleTask final : public Task {
   ExampleTask(const Config& config, const TaskEnvironment& environment, const TrainingState& state,
               const std::string& state_path);
 
-  ModelSubject subject() const override {
-    return config().model.type == "set" ? ModelSubject::sets : ModelSubject::classes;
-  }
+  std::string subject() const override { return config().model.type == "set" ? "sets" : "classes"; }
   ExampleModel& model() const override { return *model_; }
-  std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const override;
+  std::unique_ptr<Evaluator> open_evaluation(const EvaluationOptions& options) const override;
   BatchLoss compute_loss(const StepBatch& batch, const ForwardContext& context) override;
 
  private:

@@ -4,13 +4,14 @@
 // commands use a task without knowing the type of its model.
 #pragma once
 
-#include <initializer_list>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "data/speech/phones/phone_scoring.h"
+#include "core/options/option_table.h"
 #include "data/speech/phones/phones.h"
 #include "data/text/tokenizer.h"
 #include "models/layers/module.h"
@@ -40,6 +41,15 @@ struct TaskEnvironment {
   TrainedTokens tokens = {};
 };
 
+// Maximum of the options "beam".
+inline constexpr int64_t kMaxBeamSize = 1000;
+
+// Options of a command for the models of one subject; see Task::subject().
+struct SubjectOptions {
+  std::string subject;
+  std::vector<OptionSpec> options = {};
+};
+
 struct EvaluationOptions {
   std::string split = {};  // "train", "valid" or "test"; "": the split that training evaluates on
   // Maximum number of examples; 0: all, of "train" at most data.limit. If nullopt, the limits of the config
@@ -47,26 +57,30 @@ struct EvaluationOptions {
   std::optional<int64_t> limit = {};
   int64_t batch_size = 0;  // 0: train.eval_batch_size, or data.batch_size if it is 0
   uint64_t seed = 0;       // affects only attention kinds with the capability has_random_evaluation
-  // Text: number of tokens that each window repeats without scoring them, or "carried" for one pass with the
-  // recurrent form; "": data.eval_context.
-  std::string context = {};
-  // Hypotheses of a beam search for speech and translations; 0: greedy decoding.
-  int64_t beam_size = 0;
-  double length_penalty = 0;    // translations: see BeamSearchOptions
-  int64_t confusion_count = 0;  // speech: number of most frequent errors in TaskEvaluation::details
+  // Values of some of the options that the type of the task declares in list_evaluation_options().
+  OptionValues task_options = {};
+  bool is_during_training = false;  // whether to choose the fastest of several ways to decode
+
+  // Returns the values of the options in `table`. Throws std::invalid_argument if `task_options` has others.
+  template <class S>
+  S read_task_options(const OptionTable<S>& table) const {
+    return table.read(complete_options(table.specs(), task_options));
+  }
 };
 
+using OutputFiles = std::vector<std::pair<std::filesystem::path, std::string>>;  // with their contents
+
 struct TaskEvaluation {
-  std::string split;
+  std::string split = {};
   int64_t example_count = 0;
   double selection_metric = 0;  // selects the best checkpoint and drives a plateau schedule; lower is better
   double seconds = 0;
-  MetricRecord metrics;                          // fields for metrics.jsonl, without step and split
-  MetricRecord results;                          // names and values of the results in the output of commands
-  std::string summary;                           // text with the results, for the log
-  Report details = {};                           // further fields in the output of "eval"
-  std::string headline = {};                     // lines above the output of "eval"; may be empty
-  std::vector<ScoredUtterance> utterances = {};  // speech: all utterances in the order of the corpus
+  MetricRecord metrics = {};  // fields for metrics.jsonl, without step, split, examples and seconds
+  MetricRecord results = {};  // names and values of the results in the output of commands
+  std::string summary = {};   // text with the results, for the log
+  Report details = {};        // further fields in the output of "eval"
+  std::string headline = {};  // lines above the output of "eval"; may be empty
+  OutputFiles output_files = {};  // the files of Evaluator::list_output_files(), for the caller to write
 };
 
 // The data of an evaluation, and the evaluation of the task's model on them. The task must outlive it.
@@ -82,6 +96,8 @@ class Evaluator {
   virtual std::string compute_digest() const = 0;
   // Returns files of the data that list_input_paths() (train/cli/run_options.h) does not know.
   virtual std::vector<std::filesystem::path> list_input_files() const { return {}; }
+  // Returns the files that the options name for results.
+  virtual std::vector<std::filesystem::path> list_output_files() const { return {}; }
   // Evaluates the model without dropout. All processes of the run must call this function. Throws
   // DivergenceError if a loss is not finite, and StoppedError if `stop` returns true between two batches.
   // Each process calls `stop` the same number of times.
@@ -94,9 +110,6 @@ struct BatchLoss {
   int64_t processed_unit_count = 0;
 };
 
-// What a model processes. Determines what commands can do with a task.
-enum class ModelSubject { images, text, symbols, classes, sets, speech, translations };
-
 class Task {
  public:
   explicit Task(Config config) : config_(std::move(config)) {}
@@ -105,7 +118,9 @@ class Task {
   virtual ~Task() = default;
 
   const Config& config() const { return config_; }
-  virtual ModelSubject subject() const = 0;
+  // Returns what the model processes: "images", "text", "symbols", "classes", "sets", "speech" or
+  // "translations". Messages and the options of commands name it.
+  virtual std::string subject() const = 0;
   virtual Module& model() const = 0;
   // Returns the tensors that the task keeps from one batch for the next batch, such as a segment memory.
   // Checkpoints store these tensors. Loading a checkpoint overwrites the tensors in place.
@@ -118,9 +133,12 @@ class Task {
   // embeddings.
   virtual std::vector<std::string> list_token_modules() const { return {}; }
 
+  // Declares the options of evaluations that other types of tasks do not have. A type that has options
+  // declares a function of this name.
+  static std::vector<SubjectOptions> list_evaluation_options() { return {}; }
   // Opens the data of an evaluation. Throws ConfigError if the options do not match the task, and DataError
   // if files are missing or invalid.
-  std::unique_ptr<Evaluator> open_evaluation(const EvaluationOptions& options) const;
+  virtual std::unique_ptr<Evaluator> open_evaluation(const EvaluationOptions& options) const = 0;
 
   // Returns the training data. Only tasks of make_task() have training data.
   BatchSource& batches() const;
@@ -143,8 +161,6 @@ class Task {
   virtual double compute_progress_bits_per_dim(double /*loss*/) const { return -1; }
 
  protected:
-  virtual std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const = 0;
-
   // Null for a task of a checkpoint. Its thread must not use members of the derived class, which are
   // destroyed first.
   std::unique_ptr<BatchSource> batches_;
@@ -153,8 +169,8 @@ class Task {
   Config config_;
 };
 
-// Throws ConfigError unless the model of the task processes one of the subjects. `what` is what needs such a
-// model, for example "--context".
-void require_subject(const Task& task, std::initializer_list<ModelSubject> subjects, const std::string& what);
+// Throws ConfigError unless the task has one of the subjects. `what` is what needs such a model, for example
+// "--context".
+void require_subject(const Task& task, const std::vector<std::string>& subjects, const std::string& what);
 
 }  // namespace tapeformer

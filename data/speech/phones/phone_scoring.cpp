@@ -120,11 +120,7 @@ std::string trn_word(const std::string& phone) {
 
 }  // namespace
 
-std::vector<std::filesystem::path> list_trn_files(const std::filesystem::path& folder) {
-  return {folder / "ref.trn", folder / "hyp.trn"};
-}
-
-void write_trn_files(const std::filesystem::path& folder, const std::vector<ScoredUtterance>& utterances) {
+std::pair<std::string, std::string> format_trn(const std::vector<ScoredUtterance>& utterances) {
   std::string reference, hypothesis;
   for (const ScoredUtterance& utterance : utterances) {
     for (const std::string& phone : utterance.reference) reference += trn_word(phone) + " ";
@@ -132,10 +128,7 @@ void write_trn_files(const std::filesystem::path& folder, const std::vector<Scor
     reference += "(" + utterance.id + ")\n";
     hypothesis += "(" + utterance.id + ")\n";
   }
-  std::filesystem::create_directories(folder);
-  const auto files = list_trn_files(folder);
-  replace_file(files[0].string(), reference);
-  replace_file(files[1].string(), hypothesis);
+  return {reference, hypothesis};
 }
 
 }  // namespace tapeformer

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <utility>
@@ -68,10 +67,9 @@ struct ScoredUtterance {
   Words reference, hypothesis;
 };
 
-std::vector<std::filesystem::path> list_trn_files(const std::filesystem::path& folder);
-// Writes ref.trn and hyp.trn to the folder, with a line "phones … (id)" per utterance. Characters with a
+// Returns the contents of ref.trn and hyp.trn, with a line "phones … (id)" per utterance. Characters with a
 // special meaning in sclite are written as = and two hexadecimal digits. Run sclite with the option -s,
 // because the names of phones are case-sensitive.
-void write_trn_files(const std::filesystem::path& folder, const std::vector<ScoredUtterance>& utterances);
+std::pair<std::string, std::string> format_trn(const std::vector<ScoredUtterance>& utterances);
 
 }  // namespace tapeformer

@@ -153,7 +153,9 @@ TEST_CASE("alignments of 1,000 random pairs with the weights of sclite have the 
   }
   const TempDir dir;
   const auto pairs = random_pairs(1000);
-  write_trn_files(dir.path(), pairs);
+  const auto [reference, hypothesis] = format_trn(pairs);
+  write_file(dir / "ref.trn", reference);
+  write_file(dir / "hyp.trn", hypothesis);
   const auto found = sclite_counts(dir.path());
   REQUIRE(found.size() == pairs.size());
   int64_t our_errors = 0, sclite_errors = 0, worse_pairs = 0;

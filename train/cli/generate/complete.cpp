@@ -83,7 +83,7 @@ int run_complete(const Arguments& arguments) {
   const auto indices = parse_index_list("index", line->options.get<std::string>("index"));
   const auto samples = line->options.get<int64_t>("samples");
   const LoadedTask run = load_task(*line, ConfigPurpose::evaluation);
-  require_subject(*run.task, {ModelSubject::images}, "\"complete\"");
+  require_subject(*run.task, {"images"}, "\"complete\"");
   const auto& task = run.as<AutoregressiveTask>();
   check_grid_size(run, std::ssize(indices) * (samples + 2), samples + 2);
   const auto path = prepare_picture_path(run, *line, "complete");

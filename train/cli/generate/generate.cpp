@@ -29,17 +29,11 @@ struct Plan {
 };
 
 Plan make_plan(const CommandLine& line, const LoadedTask& run) {
-  Plan plan;
-  plan.count = line.options.get<int64_t>("count");
+  const auto count = line.options.get<int64_t>("count");
   const int64_t processes = init_process_group().communicator->size();
-  plan.batch = std::min(line.options.get<int64_t>("batch"), (plan.count + processes - 1) / processes);
-  plan.options.mode = choose_generation_mode(line, run.as<AutoregressiveTask>().model());
-  plan.options.weights = apply_weights_option(line, *run.task);
-  plan.options.use_cuda_graphs = run.config().run.cuda_graphs;
-  if (line.options.get<std::string>("scale") == "exp") plan.options.logistic_scale = SamplingScale::exp;
-  plan.options.sampling = parse_sampling_options(line);
-  plan.options.seed = static_cast<uint64_t>(line.common_options.seed.value_or(0));
-  return plan;
+  return {.count = count,
+          .batch = std::min(line.options.get<int64_t>("batch"), (count + processes - 1) / processes),
+          .options = make_generation_options(run, line)};
 }
 
 // Returns the first bytes of `plan.count` test images in order, of shape (count, 1). If the data set has
@@ -80,7 +74,8 @@ Report make_speed_report(const AutoregressiveModel& model, const Plan& plan, con
       .add("state_bytes", has_state ? Decoder(model, plan.batch).state_bytes() : int64_t{0});
 }
 
-void sample_images(const LoadedTask& run, Plan plan, const CommandLine& line) {
+void sample_images(const LoadedTask& run, const CommandLine& line) {
+  Plan plan = make_plan(line, run);
   const auto& task = run.as<AutoregressiveTask>();
   check_grid_size(run, plan.count, 0);
   const auto path = prepare_picture_path(run, line, "generate");
@@ -126,7 +121,8 @@ int64_t count_given_tokens(const Batch& example) {
 }
 
 // Continues sequences one at a time, because their prefixes differ in length.
-void continue_sequences(const LoadedTask& run, Plan plan, const CommandLine& line) {
+void continue_sequences(const LoadedTask& run, const CommandLine& line) {
+  Plan plan = make_plan(line, run);
   const auto& task = run.as<AutoregressiveTask>();
   plan.batch = 1;
   const auto examples = task.open_split("test", plan.count);
@@ -166,30 +162,29 @@ void continue_sequences(const LoadedTask& run, Plan plan, const CommandLine& lin
                line.common_options);
 }
 
-std::vector<OptionSpec> generate_options() {
+std::vector<CommandForm> list_generation_forms() {
+  const OptionSpec scale{
+      .name = "scale",
+      .default_value = std::string("elu"),
+      .help = "without other sampling options: function for the scales of the logistics; elu: as in the "
+              "experiments of the paper, exp: as in the loss",
+      .choices = {"elu", "exp"}};
+  return {{{"images", {make_batch_option(), scale, make_picture_path_option()}}, sample_images},
+          make_text_form(),
+          {{"symbols"}, continue_sequences}};
+}
+
+std::vector<OptionSpec> make_generate_options() {
   std::vector<OptionSpec> options = {make_checkpoint_option(),
                                      {.name = "count",
                                       .default_value = int64_t{16},
                                       .help = "images, sequences or texts (texts: 1 by default)",
                                       .min = 1,
                                       .max = 1 << 24},
-                                     {.name = "batch",
-                                      .default_value = int64_t{64},
-                                      .help = "images or texts per batch of a process",
-                                      .min = 1,
-                                      .max = 1 << 20},
                                      make_generation_mode_option(),
                                      make_weights_option()};
-  for (const auto& more : {make_text_generation_options(), make_sampling_options()})
+  for (const auto& more : {make_sampling_options(), merge_form_options(list_generation_forms())})
     options.insert(options.end(), more.begin(), more.end());
-  options.push_back(
-      {.name = "scale",
-       .default_value = std::string("elu"),
-       .help =
-           "images, without other sampling options: function for the scales of the logistics; elu: as in the "
-           "experiments of the paper, exp: as in the loss",
-       .choices = {"elu", "exp"}});
-  options.push_back(make_picture_path_option());
   return options;
 }
 
@@ -200,7 +195,7 @@ int run_generate(const Arguments& arguments) {
       {.name = "generate",
        .summary = "Samples from a trained model and reports the speed of the generation loop.",
        .positionals = {make_run_argument(), {"-", "text: read the prompt from standard input", false}},
-       .options = generate_options(),
+       .options = make_generate_options(),
        .details =
            "Models of text print the prompt and its continuation while they draw it. Texts are separated by\n"
            "lines with \"---\". With --json, the program prints one object at the end.\n"
@@ -212,16 +207,8 @@ int run_generate(const Arguments& arguments) {
   check_png_extension(*line);
   init_process_group_and_threads(line->common_options);
   const LoadedTask run = load_task(*line, ConfigPurpose::generation);
-  const Task& task = *run.task;
-  require_subject(task, {ModelSubject::images, ModelSubject::text, ModelSubject::symbols}, "\"generate\"");
-  check_generation_options(task, *line);
-  const Plan plan = make_plan(*line, run);
-  if (task.subject() == ModelSubject::text)
-    generate_text(run, plan.options, line->options.get<int64_t>("batch"), *line);
-  else if (task.subject() == ModelSubject::images)
-    sample_images(run, plan, *line);
-  else
-    continue_sequences(run, plan, *line);
+  if (line->positionals.size() > 1) require_subject(*run.task, {"text"}, "a prompt on standard input");
+  run_form("generate", list_generation_forms(), run, *line);
   return 0;
 }
 

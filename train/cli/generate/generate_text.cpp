@@ -195,6 +195,17 @@ struct Speed {
   }
 };
 
+ClassSamplingOptions parse_sampling_options(const CommandLine& line) {
+  const auto temperature = line.options.get<double>("temperature");
+  const bool greedy = line.options.get<bool>("greedy");
+  if (greedy && is_given(line, "temperature") && temperature != 0)
+    throw ConfigError("--greedy and --temperature cannot be combined");
+  return {.greedy = greedy || temperature == 0,
+          .temperature = temperature > 0 ? temperature : 1,
+          .top_k = line.options.get<int64_t>("top-k"),
+          .top_p = line.options.get<double>("top-p")};
+}
+
 // Returns a stream of `batch` texts with room for `capacity` tokens. If the states of the layers do not fit
 // into memory, throws std::runtime_error with advice.
 std::unique_ptr<TokenStream> make_stream(const AutoregressiveTask& task, const GenerationOptions& options,
@@ -268,68 +279,8 @@ void gather_drawn(Communicator& processes, size_t batch, std::vector<std::string
     }
 }
 
-}  // namespace
-
-std::vector<OptionSpec> make_sampling_options() {
-  return {{.name = "temperature",
-           .default_value = 1.0,
-           .help = "divides the logits; 0: the most probable token",
-           .min = 0,
-           .max = 1000},
-          {.name = "top-k",
-           .default_value = int64_t{0},
-           .help = "draw from the K most probable tokens; 0: all",
-           .min = 0,
-           .max = 1 << 24},
-          {.name = "top-p",
-           .default_value = 1.0,
-           .help = "draw from the smallest set of most probable tokens with at least this total probability",
-           .min = 1e-9,
-           .max = 1},
-          {.name = "greedy", .default_value = false, .help = "same as --temperature 0"}};
-}
-
-ClassSamplingOptions parse_sampling_options(const CommandLine& line) {
-  const auto temperature = line.options.get<double>("temperature");
-  const bool greedy = line.options.get<bool>("greedy");
-  if (greedy && is_given(line, "temperature") && temperature != 0)
-    throw ConfigError("--greedy and --temperature cannot be combined");
-  return {.greedy = greedy || temperature == 0,
-          .temperature = temperature > 0 ? temperature : 1,
-          .top_k = line.options.get<int64_t>("top-k"),
-          .top_p = line.options.get<double>("top-p")};
-}
-
-std::vector<OptionSpec> make_text_generation_options() {
-  return {
-      {.name = "prompt", .default_value = std::string(), .help = "text: the text to continue"},
-      {.name = "prompt-file",
-       .default_value = std::string(),
-       .help = "text: file with the text to continue; -: standard input"},
-      {.name = "length",
-       .default_value = kDefaultLength,
-       .help = "text: maximum number of tokens to draw; the default is limited to the length of training",
-       .min = 1,
-       .max = 1e12},
-      {.name = "window",
-       .default_value = int64_t{0},
-       .help = "text: maximum number of tokens that the model reads; a longer text continues from the newer "
-               "half of them; 0: data.sequence_length with rotary positions or none, otherwise no maximum",
-       .min = 0,
-       .max = 1e12}};
-}
-
-void check_generation_options(const Task& task, const CommandLine& line) {
-  for (const std::string option : {"out", "scale"})
-    if (is_given(line, option)) require_subject(task, {ModelSubject::images}, "--" + option);
-  if (is_given(line, "batch")) require_subject(task, {ModelSubject::images, ModelSubject::text}, "--batch");
-  for (const OptionSpec& option : make_text_generation_options())
-    if (is_given(line, option.name)) require_subject(task, {ModelSubject::text}, "--" + option.name);
-  if (line.positionals.size() > 1) require_subject(task, {ModelSubject::text}, "a prompt on standard input");
-}
-
-void generate_text(const LoadedTask& run, const GenerationOptions& options, int64_t max_batch,
-                   const CommandLine& line) {
+void generate_text(const LoadedTask& run, const CommandLine& line) {
+  const GenerationOptions options = make_generation_options(run, line);
   const auto& task = run.as<AutoregressiveTask>();
   const bool json = line.common_options.json;
   Communicator& processes = *init_process_group().communicator;
@@ -337,7 +288,8 @@ void generate_text(const LoadedTask& run, const GenerationOptions& options, int6
   const std::vector<int32_t> tokens = encode_prompt(prompt, *task.tokenizer());
   const TextLength length = compute_text_length(task, options, static_cast<int64_t>(tokens.size()), line);
   const int64_t count = is_given(line, "count") ? line.options.get<int64_t>("count") : 1;
-  const int64_t batch = std::min(max_batch, (count + processes.size() - 1) / processes.size());
+  const int64_t batch =
+      std::min(line.options.get<int64_t>("batch"), (count + processes.size() - 1) / processes.size());
   const bool several = processes.size() > 1;
   std::vector<std::string> texts(static_cast<size_t>(count));
   // Without --json, a single process prints the texts of a batch before it draws the next batch. If there are
@@ -383,6 +335,68 @@ void generate_text(const LoadedTask& run, const GenerationOptions& options, int6
   if (unknown > 0) report.add("unknown_prompt_tokens", unknown);
   if (speed.unknown_count > 0) report.add("unknown_tokens", speed.unknown_count);
   print_report(report.add("texts", texts), line.common_options);
+}
+
+}  // namespace
+
+std::vector<OptionSpec> make_sampling_options() {
+  return {{.name = "temperature",
+           .default_value = 1.0,
+           .help = "divides the logits; 0: the most probable token",
+           .min = 0,
+           .max = 1000},
+          {.name = "top-k",
+           .default_value = int64_t{0},
+           .help = "draw from the K most probable tokens; 0: all",
+           .min = 0,
+           .max = 1 << 24},
+          {.name = "top-p",
+           .default_value = 1.0,
+           .help = "draw from the smallest set of most probable tokens with at least this total probability",
+           .min = 1e-9,
+           .max = 1},
+          {.name = "greedy", .default_value = false, .help = "same as --temperature 0"}};
+}
+
+OptionSpec make_batch_option() {
+  return {.name = "batch",
+          .default_value = int64_t{64},
+          .help = "number per batch of a process",
+          .min = 1,
+          .max = 1 << 20};
+}
+
+GenerationOptions make_generation_options(const LoadedTask& run, const CommandLine& line) {
+  GenerationOptions options;
+  options.mode = choose_generation_mode(line, run.as<AutoregressiveTask>().model());
+  options.weights = apply_weights_option(line, *run.task);
+  options.use_cuda_graphs = run.config().run.cuda_graphs;
+  if (line.options.get<std::string>("scale") == "exp") options.logistic_scale = SamplingScale::exp;
+  options.sampling = parse_sampling_options(line);
+  options.seed = static_cast<uint64_t>(line.common_options.seed.value_or(0));
+  return options;
+}
+
+CommandForm make_text_form() {
+  return {{"text",
+           {make_batch_option(),
+            {.name = "prompt", .default_value = std::string(), .help = "the text to continue"},
+            {.name = "prompt-file",
+             .default_value = std::string(),
+             .help = "file with the text to continue; -: standard input"},
+            {.name = "length",
+             .default_value = kDefaultLength,
+             .help = "maximum number of tokens to draw; the default is limited to the length of training",
+             .min = 1,
+             .max = 1e12},
+            {.name = "window",
+             .default_value = int64_t{0},
+             .help = "maximum number of tokens that the model reads; a longer text continues from the newer "
+                     "half of them; 0: data.sequence_length with rotary positions or none, otherwise no "
+                     "maximum",
+             .min = 0,
+             .max = 1e12}}},
+          generate_text};
 }
 
 }  // namespace tapeformer

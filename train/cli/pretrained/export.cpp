@@ -83,7 +83,7 @@ int run_export(const Arguments& arguments) {
   if (!line) return 0;
   const fs::path output = check_new_path("OUTPUT", line->positionals[1]);
   const LoadedTask run = load_task(*line, ConfigPurpose::generation);
-  require_subject(*run.task, {ModelSubject::text, ModelSubject::symbols}, "\"export\"");
+  require_subject(*run.task, {"text", "symbols"}, "\"export\"");
   const auto& task = run.as<AutoregressiveTask>();
   task.model().move(kCpu);
   const ModelFamily& family = choose_model_family(run.config(), line->options.get<std::string>("family"));

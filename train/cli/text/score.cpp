@@ -10,6 +10,7 @@
 #include "core/system/printable.h"
 #include "data/text/unknown_tokens.h"
 #include "train/build.h"
+#include "train/cli/command_form.h"
 #include "train/cli/commands.h"
 #include "train/cli/keep_results.h"
 #include "train/cli/run_options.h"
@@ -107,7 +108,9 @@ void score_stream(InputStream& stream, const Tokenizer& tokenizer, LineScorePrin
   }
 }
 
-void score_text(const AutoregressiveTask& task, const CommandLine& line) {
+void score_text(const LoadedTask& run, const CommandLine& line) {
+  if (line.positionals.size() > 2) throw ConfigError("TARGET is for translation models");
+  const auto& task = run.as<AutoregressiveTask>();
   const std::string& path = line.positionals[1];
   std::unique_ptr<InputStream> stream;
   if (InputStream::is_named_by(path)) stream = std::make_unique<InputStream>(path, LineScorer::kMaxLineBytes);
@@ -218,10 +221,12 @@ void score_pairs(LineInput& source, LineInput& target, PairScorePrinter& printer
     refuse_line_counts(target, target_lines, source, std::to_string(printer.number()));
 }
 
-void score_translations(const TranslationTask& task, const CommandLine& line) {
+void score_translations(const LoadedTask& run, const CommandLine& line) {
+  if (line.positionals.size() < 3)
+    throw ConfigError("a translation model scores pairs: give TARGET, translations of the lines");
   if (line.positionals[2] == kStandardInputName) throw ConfigError("only FILE can be \"-\", standard input");
   LineInput source(line.positionals[1]), target(line.positionals[2]);
-  PairScorePrinter printer(task, {source.name(), target.name()}, line.common_options.json);
+  PairScorePrinter printer(run.as<TranslationTask>(), {source.name(), target.name()}, line.common_options.json);
   run_and_keep_results(
       line.common_options, [&] { score_pairs(source, target, printer); }, [&] { return printer.number(); },
       [&] { finish(printer, line.common_options); });
@@ -252,16 +257,7 @@ int run_score(const Arguments& arguments) {
       arguments);
   if (!line) return 0;
   const LoadedTask run = load_task(*line, ConfigPurpose::generation);
-  require_subject(*run.task, {ModelSubject::text, ModelSubject::translations}, "\"score\"");
-  const bool translates = run.task->subject() == ModelSubject::translations;
-  if (translates != (line->positionals.size() > 2))
-    throw ConfigError(translates ? "a translation model scores pairs: give TARGET, translations of the lines"
-                                 : "TARGET is for translation models");
-  if (translates) {
-    score_translations(run.as<TranslationTask>(), *line);
-    return 0;
-  }
-  score_text(run.as<AutoregressiveTask>(), *line);
+  run_form("score", {{{"text"}, score_text}, {{"translations"}, score_translations}}, run, *line);
   return 0;
 }
 

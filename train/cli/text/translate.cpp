@@ -167,7 +167,7 @@ int run_translate(const Arguments& arguments) {
   const TranslatorOptions options = make_translator_options(*line);
   LineInput input(line->positionals.size() > 1 ? line->positionals[1] : kStandardInputName);
   const LoadedTask run = load_task(*line, ConfigPurpose::generation);
-  require_subject(*run.task, {ModelSubject::translations}, "\"translate\"");
+  require_subject(*run.task, {"translations"}, "\"translate\"");
   const auto& task = run.as<TranslationTask>();
   if (const int64_t limit = task.model().options().max_length; options.search.max_length > limit)
     throw ConfigError(concat_text("--max-length ", options.search.max_length,

@@ -36,6 +36,13 @@ void register_task_type(TaskType type) {
   task_registry().push_back(std::move(type));
 }
 
+std::vector<SubjectOptions> list_evaluation_options() {
+  std::vector<SubjectOptions> all;
+  for (const TaskType& type : task_registry())
+    all.insert(all.end(), type.evaluation_options.begin(), type.evaluation_options.end());
+  return all;
+}
+
 std::unique_ptr<Task> make_task(const Config& config, const TaskEnvironment& environment) {
   return find_type(config.model.type).make(config, environment);
 }

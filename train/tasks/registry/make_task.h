@@ -19,16 +19,21 @@ struct TaskType {
   std::function<std::unique_ptr<Task>(const Config&, const TaskEnvironment&, const TrainingState&,
                                       const std::string& state_path)>
       restore;
+  std::vector<SubjectOptions> evaluation_options = {};  // T::list_evaluation_options()
 };
 
 template <class T>
 TaskType make_task_type(std::vector<std::string> model_types) {
   return {std::move(model_types), [](const auto&... arguments) { return std::make_unique<T>(arguments...); },
-          [](const auto&... arguments) { return std::make_unique<T>(arguments...); }};
+          [](const auto&... arguments) { return std::make_unique<T>(arguments...); },
+          T::list_evaluation_options()};
 }
 
 // Adds the task of model types that register_model_kind() has added.
 void register_task_type(TaskType type);
+
+// Returns the options of the evaluations of all types of tasks.
+std::vector<SubjectOptions> list_evaluation_options();
 
 // Loads the training data and makes the task of model.type. Throws ConfigError if the config does not match
 // the data, and DataError if files are missing or invalid.

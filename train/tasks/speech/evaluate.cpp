@@ -1,13 +1,12 @@
 #include "train/tasks/speech/evaluate.h"
 
-#include <chrono>
 #include <map>
-#include <numeric>
 #include <sstream>
 
 #include "core/base/errors.h"
 #include "data/batches/bucket_plan.h"
 #include "train/distributed/gather.h"
+#include "train/evaluate.h"
 #include "train/tasks/speech/features.h"
 
 namespace tapeformer {
@@ -67,7 +66,6 @@ SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& op
                        const LabelsOfUtterances& decoded) {
   const SpeechDataset& set = *part.utterances;
   SpeechEvaluation result;
-  result.split = part.info().split;
   const auto folded = [&](const Words& phones) {
     return options.fold_timit_phones ? map_timit_phone(phones, PhoneSet::timit39) : phones;
   };
@@ -85,22 +83,8 @@ SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& op
   return result;
 }
 
-// Contains the sum of the losses of each batch. `sums` has the shape (2, batches + 1). Row 0 contains the sum
-// of the losses of each batch in nats. Row 1 contains the number of utterances with a loss in each batch.
-// Each batch has a separate column, so that the total does not depend on the number of processes. The last
-// column contains zeros, so that `sums` is not empty if there are no batches.
 struct LossSums {
-  explicit LossSums(size_t batches)
-      : sums(Tensor::zeros({2, static_cast<int64_t>(batches) + 1}, DType::float64)) {}
-  void add(size_t batch, double loss) const {
-    sums.data<double>()[batch] += loss;
-    sums.data<double>()[sums.size(1) + static_cast<int64_t>(batch)] += 1;
-  }
-  double total(int64_t row) const {
-    const double* const first = sums.data<double>() + row * sums.size(1);
-    return std::accumulate(first, first + sums.size(1), 0.0);
-  }
-  Tensor sums;
+  double nats = 0, utterances = 0;  // of the utterances that have a loss
 };
 
 }  // namespace
@@ -108,38 +92,36 @@ struct LossSums {
 SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
                           const SpeechEvaluationOptions& options, const StopCheck& stop,
                           Communicator& processes) {
-  const auto begin = std::chrono::steady_clock::now();
   const NoGradScope no_grad;
   const SpeechDataset& set = *part.utterances;
   const auto batches = plan_batches(
       part.lengths(),
       {.max_batch_length = options.max_frames, .max_examples = options.max_batch_size, .shuffle = false}, 0);
-  const LossSums losses(batches.size());
+  const NamedBatchSums<LossSums> losses(std::ssize(batches));
   LabelsOfUtterances decoded;
-  const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());
-  for (size_t round = 0; round * size < batches.size(); ++round) {
-    throw_if_stopped(stop);
-    const size_t number = round * size + rank;
-    if (number >= batches.size()) continue;
-    const std::vector<int64_t> indices = part.find(batches[number]);
+  const auto score_batch = [&](int64_t number) {
+    const std::vector<int64_t> indices = part.find(batches[static_cast<size_t>(number)]);
     const Batch batch = set.batch(indices);
     const SpeechOutput output = model.forward(batch.elements, batch.lengths, {});
     const auto nats =
         ctc_loss(output.logits, output.lengths, batch.labels, batch.label_lengths, {.blank = kSpeechBlank})
             .losses.to_vector();
     const auto labels = decode_labels(output, options.beam_size);
+    LossSums sums;
     for (size_t b = 0; b < indices.size(); ++b) {
-      if (set.is_alignable(indices[b])) losses.add(number, nats[b]);
       decoded[indices[b]] = labels[b];
+      if (!set.is_alignable(indices[b])) continue;
+      sums.nats += nats[b];
+      sums.utterances += 1;
     }
-  }
-  processes.all_reduce(losses.sums);
+    losses.set(number, sums);
+  };
+  visit_own_batches(std::ssize(batches), processes.rank(), processes.size(), stop, score_batch);
+  const LossSums total = losses.total(processes);
   SpeechEvaluation result = score(part, options, gather_labels(processes, decoded));
-  const double with_loss = losses.total(1);
   result.utterance_without_loss_count =
-      static_cast<int64_t>(part.usable_indices.size()) - static_cast<int64_t>(with_loss);
-  if (with_loss > 0) result.mean_ctc_loss = losses.total(0) / with_loss;
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      static_cast<int64_t>(part.usable_indices.size()) - static_cast<int64_t>(total.utterances);
+  if (total.utterances > 0) result.mean_ctc_loss = total.nats / total.utterances;
   return result;
 }
 

@@ -28,7 +28,6 @@ struct UnprocessedUtterance {
 };
 
 struct SpeechEvaluation {
-  std::string split;
   PhoneScore score;            // score of all utterances
   PhoneScore processed_score;  // score without the unprocessed utterances
   std::vector<UnprocessedUtterance> unprocessed;
@@ -37,13 +36,12 @@ struct SpeechEvaluation {
   // `score` includes the utterances without a loss.
   std::optional<double> mean_ctc_loss;
   int64_t utterance_without_loss_count = 0;  // processed utterances that have no loss
-  double seconds = 0;
   std::vector<ScoredUtterance> utterances;  // all utterances in the order of the corpus
 };
 
 // Evaluates all utterances of the part, in the dtype of the model and without dropout. The batches are
-// distributed among the processes. Except for `seconds`, all processes return the same result, and the result
-// does not depend on the number of processes.
+// distributed among the processes. All processes return the same result, which does not depend on the number
+// of processes.
 //
 // Throws StoppedError if `stop` returns true before a batch. Each process calls `stop` the same number of
 // times.

@@ -38,8 +38,42 @@ void log_part(const SpeechPart& part) {
 
 constexpr size_t kShownUtterances = 20;
 
+// The options of evaluations of speech.
+struct SpeechTaskOptions {
+  int64_t beam = 0, confusions = 0;
+  std::string trn, alignments;
+};
+
+OptionTable<SpeechTaskOptions> make_speech_option_table() {
+  OptionTable<SpeechTaskOptions> table;
+  table
+      .add("beam", &SpeechTaskOptions::beam, "prefixes of a beam search; 0: the most probable class of each frame")
+      .require_range(0, kMaxBeamSize);
+  table.add("trn", &SpeechTaskOptions::trn, "output folder for ref.trn and hyp.trn, the input of sclite");
+  table.add("alignments", &SpeechTaskOptions::alignments, "output file with each reference above its hypothesis");
+  table.add("confusions", &SpeechTaskOptions::confusions, "number of most frequent errors to print")
+      .require_range(0, 10'000);
+  return table;
+}
+
+// Returns the output files that the options name, for the scores of these utterances.
+OutputFiles make_output_files(const SpeechTaskOptions& options, const std::vector<ScoredUtterance>& utterances) {
+  OutputFiles files;
+  if (const std::filesystem::path trn = options.trn; !trn.empty()) {
+    const auto [reference, hypothesis] = format_trn(utterances);
+    files = {{trn / "ref.trn", reference}, {trn / "hyp.trn", hypothesis}};
+  }
+  if (options.alignments.empty()) return files;
+  std::string text;
+  for (const ScoredUtterance& utterance : utterances)
+    text += utterance.id + "\n" + format_alignment(align_phones(utterance.reference, utterance.hypothesis)) +
+            "\n";
+  files.emplace_back(options.alignments, text);
+  return files;
+}
+
 // Returns the fields that "eval" prints besides the results.
-Report make_details(const SpeechEvaluation& e, const SpeechPart& part, const EvaluationOptions& options) {
+Report make_details(const SpeechEvaluation& e, const SpeechPart& part, const SpeechTaskOptions& options) {
   Report report;
   report.add("left_out", part.unusable_count)
       .add("wrong_utterances", e.score.wrong_utterance_count)
@@ -58,22 +92,18 @@ Report make_details(const SpeechEvaluation& e, const SpeechPart& part, const Eva
   const auto& unseen = part.utterances->report().unseen_phones;
   if (!unseen.empty()) report.add("unseen_phones", Words(unseen.begin(), unseen.end()));
   if (e.mean_ctc_loss) report.add("nats_per_utterance", *e.mean_ctc_loss);
-  report.add("without_loss", e.utterance_without_loss_count).add("beam", options.beam_size);
-  if (options.confusion_count == 0) return report;
+  report.add("without_loss", e.utterance_without_loss_count).add("beam", options.beam);
+  if (options.confusions == 0) return report;
   std::vector<Report> confusions;
   for (const auto& [error, times] :
-       e.score.find_most_frequent_errors(static_cast<size_t>(options.confusion_count)))
+       e.score.find_most_frequent_errors(static_cast<size_t>(options.confusions)))
     confusions.push_back(Report().add("error", error).add("times", times));
   return report.add("confusions", confusions);
 }
 
-TaskEvaluation describe(const SpeechEvaluation& e, const SpeechPart& part, const EvaluationOptions& options) {
+TaskEvaluation describe(const SpeechEvaluation& e, const SpeechPart& part, const SpeechTaskOptions& options) {
   const PhoneScore& s = e.score;
-  TaskEvaluation result{.split = e.split,
-                        .example_count = s.utterance_count,
-                        .selection_metric = s.error_rate_percent(),
-                        .seconds = e.seconds,
-                        .metrics = {},
+  TaskEvaluation result{.selection_metric = s.error_rate_percent(),
                         .results = {{"per", s.error_rate_percent()},
                                     {"substitutions", s.substitution_count},
                                     {"deletions", s.deletion_count},
@@ -84,14 +114,12 @@ TaskEvaluation describe(const SpeechEvaluation& e, const SpeechPart& part, const
                         .summary = s.format_line(),
                         .details = make_details(e, part, options),
                         .headline = s.format_line() + "\n",
-                        .utterances = e.utterances};
+                        .output_files = make_output_files(options, e.utterances)};
   if (e.mean_ctc_loss) {
     result.metrics.emplace_back("loss_nats", *e.mean_ctc_loss);
     result.summary += concat_text(", ", *e.mean_ctc_loss, " nats");
   }
   result.metrics.insert(result.metrics.end(), result.results.begin(), result.results.end());
-  result.metrics.emplace_back("examples", s.utterance_count);
-  result.metrics.emplace_back("seconds", e.seconds);
   if (const std::string processed = describe_processed_score(e); !processed.empty()) {
     result.summary += "; " + processed;
     result.headline += processed + "\n";
@@ -99,14 +127,12 @@ TaskEvaluation describe(const SpeechEvaluation& e, const SpeechPart& part, const
   return result;
 }
 
-class SpeechEvaluator final : public Evaluator {
+class SpeechEvaluator final : public DatasetEvaluator {
  public:
-  SpeechEvaluator(const SpeechTask& task, std::shared_ptr<const SpeechPart> part, EvaluationOptions options,
-                  Communicator& processes)
-      : task_(task), part_(std::move(part)), options_(std::move(options)), communicator_(processes) {}
+  SpeechEvaluator(std::shared_ptr<const SpeechPart> part, SpeechTaskOptions options, Function evaluate)
+      : DatasetEvaluator(part, std::move(evaluate)), part_(std::move(part)), options_(std::move(options)) {}
 
   int64_t count_examples() const override { return part_->utterances->size(); }
-  std::string compute_digest() const override { return part_->compute_digest(); }
   std::vector<std::filesystem::path> list_input_files() const override {
     std::vector<std::filesystem::path> all;
     for (int64_t i = 0; i < part_->utterances->size(); ++i)
@@ -114,19 +140,15 @@ class SpeechEvaluator final : public Evaluator {
         all.push_back(path);
     return all;
   }
-  TaskEvaluation evaluate(const StopCheck& stop) const override {
-    SpeechEvaluationOptions options = make_speech_evaluation_options(task_.config());
-    options.beam_size = options_.beam_size;
-    if (options_.batch_size > 0) options.max_batch_size = options_.batch_size;
-    return describe(tapeformer::evaluate(task_.model(), *part_, options, stop, communicator_), *part_,
-                    options_);
+  std::vector<std::filesystem::path> list_output_files() const override {
+    std::vector<std::filesystem::path> paths;
+    for (const auto& [path, contents] : make_output_files(options_, {})) paths.push_back(path);
+    return paths;
   }
 
  private:
-  const SpeechTask& task_;
   std::shared_ptr<const SpeechPart> part_;
-  EvaluationOptions options_;
-  Communicator& communicator_;
+  SpeechTaskOptions options_;
 };
 
 }  // namespace
@@ -156,19 +178,30 @@ SpeechTask::SpeechTask(const Config& config, const TaskEnvironment& environment,
       metadata_(parse_speech_metadata(state.task_json, state_path)),
       model_(make_speech_model(config, metadata_, environment.device)) {}
 
-std::unique_ptr<Evaluator> SpeechTask::make_evaluator(const EvaluationOptions& options) const {
+std::vector<SubjectOptions> SpeechTask::list_evaluation_options() {
+  return {{"speech", make_speech_option_table().specs()}};
+}
+
+std::unique_ptr<Evaluator> SpeechTask::open_evaluation(const EvaluationOptions& options) const {
+  const SpeechTaskOptions own = options.read_task_options(make_speech_option_table());
   Config limited = config();
   if (options.limit) limited.data.eval_limit = *options.limit;
   if (options.limit.value_or(0) > 0) limited.data.limit = *options.limit;
   const std::string split = options.split.empty()
                                 ? SpeechCorpus(limited, environment_.data).choose_evaluation_split()
                                 : options.split;
-  auto part = read_speech_part(limited, split, environment_.data, &metadata_);
+  const auto part = read_speech_part(limited, split, environment_.data, &metadata_);
   log_part(*part);
   if (options.split.empty() && split == "test")
     log_warning(
         "no utterances are held out: a plateau schedule and the best checkpoint depend on the test set");
-  return std::make_unique<SpeechEvaluator>(*this, std::move(part), options, environment_.processes);
+  SpeechEvaluationOptions scoring = make_speech_evaluation_options(config());
+  scoring.beam_size = own.beam;
+  if (options.batch_size > 0) scoring.max_batch_size = options.batch_size;
+  return std::make_unique<SpeechEvaluator>(
+      part, own, [this, part, own, scoring](const Dataset& /*set*/, const StopCheck& stop) {
+        return describe(evaluate(*model_, *part, scoring, stop, environment_.processes), *part, own);
+      });
 }
 
 BatchLoss SpeechTask::compute_loss(const StepBatch& batch, const ForwardContext& context) {

@@ -16,13 +16,14 @@ class SpeechTask final : public Task {
   SpeechTask(const Config& config, const TaskEnvironment& environment, const TrainingState& state,
              const std::string& state_path);
 
-  ModelSubject subject() const override { return ModelSubject::speech; }
+  std::string subject() const override { return "speech"; }
   SpeechModel& model() const override { return *model_; }
   const SpeechMetadata& metadata() const { return metadata_; }
 
   std::string metadata_json() const override { return to_json(metadata_); }
   std::vector<std::string> list_token_modules() const override { return {"head"}; }
-  std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const override;
+  static std::vector<SubjectOptions> list_evaluation_options();
+  std::unique_ptr<Evaluator> open_evaluation(const EvaluationOptions& options) const override;
   BatchLoss compute_loss(const StepBatch& batch, const ForwardContext& context) override;
   bool reports_epochs() const override { return true; }
   const char* speed_unit() const override { return "frames"; }

@@ -1,7 +1,6 @@
 #include "train/tasks/text/scoring.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numbers>
 
@@ -130,7 +129,6 @@ std::vector<double> compute_token_losses(const AutoregressiveModel& model, std::
 
 Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDataset& dataset,
                               int64_t stream_count, int64_t limit, const StopCheck& stop) {
-  const auto start = std::chrono::steady_clock::now();
   const TokenSequence& text = dataset.tokens();
   stream_count = std::min(stream_count, text.size() - 1);
   // The first `longer_count` streams have one prediction more than the others.
@@ -142,7 +140,7 @@ Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDatase
   check_carried(model, start_count + length);
   const NoGradScope no_grad;
   Decoder decoder(model, stream_count, start_count + length);
-  Evaluation result{.split = dataset.info().split, .example_count = stream_count, .text_score = TextScore()};
+  Evaluation result{.example_count = stream_count, .text_score = TextScore()};
   // Returns tokens [first, last) of every stream, (streams, last - first).
   const auto read = [&](int64_t first, int64_t last) {
     const int64_t count = last - first;
@@ -179,7 +177,6 @@ Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDatase
   result.nats_per_dim = result.text_score->nats / predictions;
   result.bits_per_dim = result.nats_per_dim / std::numbers::ln2;
   result.accuracy = correct / predictions;
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
 

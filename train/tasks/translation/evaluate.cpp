@@ -1,13 +1,14 @@
 #include "train/tasks/translation/evaluate.h"
 
-#include <chrono>
 #include <cmath>
 #include <sstream>
 
 #include "core/base/errors.h"
+#include "core/stopwatch.h"
 #include "data/batches/bucket_plan.h"
 #include "data/text/unknown_tokens.h"
 #include "train/distributed/gather.h"
+#include "train/evaluate.h"
 
 namespace tapeformer {
 namespace {
@@ -41,12 +42,6 @@ void read_pairs(const std::string& text, std::vector<ScoredPair>& pairs) {
   }
 }
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 // Scores the pairs of a batch. Adds the time of the search to `seconds`.
 std::vector<std::pair<int64_t, ScoredPair>> score_batch(TranslationDecoder& decoder,
                                                         const TranslationDataset& dataset,
@@ -54,9 +49,9 @@ std::vector<std::pair<int64_t, ScoredPair>> score_batch(TranslationDecoder& deco
                                                         const BeamSearchOptions& search, double& seconds) {
   const Batch batch = dataset.batch(indices);
   const Tensor losses = decoder.model().compute_token_losses(batch);
-  const auto begin = Clock::now();
+  const Stopwatch watch(kCpu);
   const auto hypotheses = translate(decoder, batch.source, batch.source_lengths, search);
-  seconds += seconds_since(begin);
+  seconds += watch.measure_elapsed_seconds();
   std::vector<std::pair<int64_t, ScoredPair>> scored;
   for (size_t row = 0; row < indices.size(); ++row) {
     const std::vector<int64_t>& tokens = hypotheses[row].front().tokens;
@@ -75,30 +70,24 @@ std::vector<std::pair<int64_t, ScoredPair>> score_batch(TranslationDecoder& deco
 TranslationEvaluation evaluate(const TranslationModel& model, const TranslationDataset& dataset,
                                const TranslatorOptions& options, const StopCheck& stop,
                                Communicator& processes) {
-  const auto begin = Clock::now();
   const NoGradScope no_grad;
   const std::vector<int64_t> lengths = dataset.lengths();
   const auto batches = plan_batches(
       lengths,
       {.max_batch_length = options.batch_tokens, .max_examples = options.batch_sentences, .shuffle = false},
       0);
-  const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());
   std::string own;
   double search_seconds = 0, searched = 0;
   TranslationDecoder decoder(model);
-  for (size_t round = 0; round * size < batches.size(); ++round) {
-    throw_if_stopped(stop);
-    const size_t number = round * size + rank;
-    if (number >= batches.size()) continue;
-    own += write_pairs(score_batch(decoder, dataset, batches[number], options.search, search_seconds));
-    searched += static_cast<double>(batches[number].size());
-  }
+  visit_own_batches(std::ssize(batches), processes.rank(), processes.size(), stop, [&](int64_t number) {
+    const std::vector<int64_t>& indices = batches[static_cast<size_t>(number)];
+    own += write_pairs(score_batch(decoder, dataset, indices, options.search, search_seconds));
+    searched += static_cast<double>(indices.size());
+  });
   std::vector<ScoredPair> pairs(lengths.size());
   for (const std::string& text : all_gather_texts(processes, own)) read_pairs(text, pairs);
 
-  TranslationEvaluation result{.split = dataset.info().split,
-                               .pair_count = dataset.size(),
-                               .cut_pair_count = dataset.report().cut.count};
+  TranslationEvaluation result{.cut_pair_count = dataset.report().cut.count};
   CorpusScorer scorer({{}, {.lower_case = true}, {.tokenizer = BleuTokenizer::international}}, {}, 1);
   double nats = 0;
   for (size_t i = 0; i < pairs.size(); ++i) {
@@ -112,7 +101,6 @@ TranslationEvaluation evaluate(const TranslationModel& model, const TranslationD
   result.nats_per_token = nats / static_cast<double>(result.token_count);
   result.scores = scorer.compute();
   result.sentences_per_second = search_seconds > 0 ? searched / search_seconds : 0;
-  result.seconds = seconds_since(begin);
   return result;
 }
 

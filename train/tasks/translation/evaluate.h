@@ -13,14 +13,11 @@
 namespace tapeformer {
 
 struct TranslationEvaluation {
-  std::string split;
-  int64_t pair_count = 0;
   int64_t cut_pair_count = 0;            // pairs whose tokens were cut; scores use the whole references
   int64_t token_count = 0;               // predicted tokens: those of the references and their end tokens
   int64_t unknown_count = 0;             // unknown tokens of the translations, whose text is U+FFFD
   double nats_per_token = 0;             // mean negative log-likelihood of the references
   std::vector<CorpusScore> scores = {};  // BLEU, BLEU in lower case, BLEU with the tokenizer "intl", chrF2
-  double seconds = 0;
   double sentences_per_second = 0;  // of the search, in this process
 };
 

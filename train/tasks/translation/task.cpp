@@ -14,10 +14,7 @@ namespace {
 constexpr const char* kScoreNames[] = {"bleu", "bleu_lower_case", "bleu_intl", "chrf2"};
 
 TaskEvaluation describe(const TranslationEvaluation& e, const BeamSearchOptions& search) {
-  TaskEvaluation result{.split = e.split,
-                        .example_count = e.pair_count,
-                        .selection_metric = e.nats_per_token,
-                        .seconds = e.seconds,
+  TaskEvaluation result{.selection_metric = e.nats_per_token,
                         .metrics = {{"loss_nats", e.nats_per_token}},
                         .results = {{"nats_per_token", e.nats_per_token},
                                     {"beam", search.beam_size},
@@ -35,13 +32,28 @@ TaskEvaluation describe(const TranslationEvaluation& e, const BeamSearchOptions&
       concat_text(", BLEU ", e.scores.front().value, ", chrF2 ", e.scores.back().value,
                   search.beam_size == 1 ? ", greedy decoding" : concat_text(", beam ", search.beam_size));
   result.metrics.emplace_back("beam", search.beam_size);
-  result.metrics.emplace_back("examples", e.pair_count);
-  result.metrics.emplace_back("seconds", e.seconds);
   result.details.add("tokens", e.token_count).add("cut_pairs", e.cut_pair_count);
   warn_of_unknown_text(e.unknown_count, "the translations");
   if (e.unknown_count > 0) result.details.add("unknown_tokens", e.unknown_count);
   result.details.add("sentences_per_second", e.sentences_per_second).add("signatures", signatures);
   return result;
+}
+
+// The options of evaluations of translations.
+struct TranslationTaskOptions {
+  int64_t beam = 4;
+  double length_penalty = 0.6;
+};
+
+OptionTable<TranslationTaskOptions> make_translation_option_table() {
+  OptionTable<TranslationTaskOptions> table;
+  table.add("beam", &TranslationTaskOptions::beam, "hypotheses of a beam search; 0: the most probable token")
+      .require_range(0, kMaxBeamSize);
+  table
+      .add("length-penalty", &TranslationTaskOptions::length_penalty,
+           "alpha of the length penalty; see \"translate\"")
+      .require_range(0, 10);
+  return table;
 }
 
 }  // namespace
@@ -73,10 +85,16 @@ std::string TranslationTask::metadata_json() const {
   return to_json(*tokenizer_);
 }
 
-std::unique_ptr<Evaluator> TranslationTask::make_evaluator(const EvaluationOptions& options) const {
+std::vector<SubjectOptions> TranslationTask::list_evaluation_options() {
+  return {{"translations", make_translation_option_table().specs()}};
+}
+
+std::unique_ptr<Evaluator> TranslationTask::open_evaluation(const EvaluationOptions& options) const {
+  const TranslationTaskOptions own = options.is_during_training ? TranslationTaskOptions{.beam = 0, .length_penalty = 0}
+                                                 : options.read_task_options(make_translation_option_table());
   TranslatorOptions translator;
-  translator.search.beam_size = std::max<int64_t>(options.beam_size, 1);
-  translator.search.length_penalty = options.length_penalty;
+  translator.search.beam_size = std::max<int64_t>(own.beam, 1);
+  translator.search.length_penalty = own.length_penalty;
   translator.batch_sentences = options.batch_size > 0 ? options.batch_size : config().train.eval_batch_size;
   return std::make_unique<DatasetEvaluator>(
       open_evaluation_set(config(), environment_, tokenizer_, options.split, options.limit),

@@ -16,7 +16,7 @@ class TranslationTask final : public Task {
   TranslationTask(const Config& config, const TaskEnvironment& environment, const TrainingState& state,
                   const std::string& state_path);
 
-  ModelSubject subject() const override { return ModelSubject::translations; }
+  std::string subject() const override { return "translations"; }
   TranslationModel& model() const override { return *model_; }
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
 
@@ -24,7 +24,8 @@ class TranslationTask final : public Task {
   std::vector<std::string> list_token_modules() const override {
     return {"embedding", "source_embedding", "target_embedding", "predictor"};
   }
-  std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const override;
+  static std::vector<SubjectOptions> list_evaluation_options();
+  std::unique_ptr<Evaluator> open_evaluation(const EvaluationOptions& options) const override;
   BatchLoss compute_loss(const StepBatch& batch, const ForwardContext& context) override;
 
  private:
