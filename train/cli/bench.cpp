@@ -11,7 +11,7 @@
 namespace tapeformer {
 namespace {
 
-CommandSpec list_spec() {
+CommandSpec make_list_spec() {
   std::string names;
   std::vector<std::string> words = {"list"};
   for (const Benchmark& known : list_benchmarks()) {
@@ -19,10 +19,8 @@ CommandSpec list_spec() {
     names += "  " + known.name + std::string(14 - std::min<size_t>(known.name.size(), 13), ' ') +
              known.summary + "\n";
   }
-  return {.name = "bench",
-          .summary = "Measures the speed and memory of parts of the program.",
+  return {.summary = "Measures the speed and memory of parts of the program.",
           .positionals = {{.name = "NAME", .help = "a benchmark, or \"list\"", .suggestions = words}},
-          .options = {},
           .details = "Benchmarks (\"tapeformer bench NAME --help\" explains one):\n" + names};
 }
 
@@ -32,11 +30,6 @@ int print_benchmarks(const CommonOptions& common) {
     rows.push_back(Report().add("name", known.name).add("summary", known.summary));
   print_report(Report().add("benchmarks", rows), common);
   return 0;
-}
-
-bool is_benchmark(const std::string& name) {
-  return std::any_of(list_benchmarks().begin(), list_benchmarks().end(),
-                     [&](const Benchmark& known) { return known.name == name; });
 }
 
 // Returns the device that the benchmark uses. Throws ConfigError if the benchmark measures only the CPU and
@@ -60,40 +53,35 @@ BenchmarkArguments make_benchmark_arguments(const Benchmark& chosen, const Comma
 
 }  // namespace
 
-int run_bench(const Arguments& arguments) {
-  // Searches all words for the name of the benchmark, because options may precede it, and the benchmark
-  // determines which options are valid.
-  const auto chosen_name = std::find_if(arguments.begin(), arguments.end(), is_benchmark);
-  if (chosen_name == arguments.end()) {
-    const auto require = [](const std::string& name) {
-      if (name != "list") find_benchmark(name);  // throws for an unknown name
-    };
-    if (!arguments.empty() && !arguments.front().starts_with("-")) require(arguments.front());
-    const auto line = parse_command(list_spec(), arguments);
-    if (!line) return 0;
-    require(line->positionals.front());
-    return print_benchmarks(line->common_options);
-  }
-  const Benchmark& chosen = find_benchmark(*chosen_name);
-  if (!chosen.allow_multiple_processes) require_single_process("benchmark \"" + chosen.name + "\"");
-  Arguments rest(arguments.begin(), chosen_name);
-  rest.insert(rest.end(), chosen_name + 1, arguments.end());
-  const auto line = parse_command({.name = "bench " + chosen.name,
-                                   .summary = chosen.summary,
-                                   .positionals = {},
-                                   .options = chosen.options,
-                                   .uses_config = has_option(chosen.options, "config"),
-                                   .default_seed = chosen.default_seed},
-                                  rest);
-  if (!line) return 0;
-  const BenchmarkArguments benchmark_arguments = make_benchmark_arguments(chosen, *line);
+// Searches all words for the name of the benchmark, because options may precede it, and the benchmark
+// determines which options are valid. Throws ConfigError if the first word names no benchmark.
+CommandSpec make_bench_spec(const Arguments& words) {
+  for (const std::string& word : words)
+    for (const Benchmark& known : list_benchmarks())
+      if (word == known.name)
+        return {.summary = known.summary,
+                .positionals = {{.name = known.name, .help = "this benchmark"}},
+                .options = known.options,
+                .uses_config = has_option(known.options, "config"),
+                .default_seed = known.default_seed};
+  if (!words.empty() && !words.front().starts_with("-") && words.front() != "list")
+    find_benchmark(words.front());
+  return make_list_spec();
+}
+
+int run_bench(const CommandLine& line) {
+  const std::string& name = line.positionals.front();
+  if (name == "list") return print_benchmarks(line.common_options);
+  const Benchmark& chosen = find_benchmark(name);
+  if (!chosen.allow_multiple_processes) require_single_process("benchmark \"" + name + "\"");
+  const BenchmarkArguments benchmark_arguments = make_benchmark_arguments(chosen, line);
   if (!get_blas_info().uses_openmp())
     log_warning("OpenBLAS is not the OpenMP build, so its threads compete with the threads of Tapeformer");
   Report report;
   report.add("benchmark", chosen.name);
   const Report figures = run_benchmark(chosen, benchmark_arguments);
-  for (const auto& [name, value] : figures.fields()) report.add(name, value);
-  print_report(report, line->common_options);
+  for (const auto& [field, value] : figures.fields()) report.add(field, value);
+  print_report(report, line.common_options);
   return 0;
 }
 

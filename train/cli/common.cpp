@@ -23,9 +23,6 @@
 namespace tapeformer {
 namespace {
 
-// Where parse_command() stores the declaration of a command instead of parsing, unless null.
-CommandSpec* requested_spec = nullptr;
-
 std::string format_default(const OptionSpec& spec) {
   if (!spec.default_text.empty()) return spec.default_text;
   if (const auto* number = std::get_if<int64_t>(&spec.default_value)) return std::to_string(*number);
@@ -142,7 +139,7 @@ void check_positionals(const CommandSpec& spec, const std::vector<std::string>& 
   if (!open && words.size() > spec.positionals.size())
     throw ConfigError("\"tapeformer " + spec.name + "\" does not take the argument \"" +
                       words[spec.positionals.size()] + "\"; usage: tapeformer " + spec.name + " " +
-                      format_usage(spec));
+                      format_positionals(spec) + " [options]");
 }
 
 // Returns the topics after --help or -h, up to the next option.
@@ -232,26 +229,13 @@ OptionHelp describe_option(const OptionSpec& spec) {
   return help;
 }
 
-std::string format_usage(const CommandSpec& spec) {
+std::string format_positionals(const CommandSpec& spec) {
   std::string text;
   for (const PositionalArgument& p : spec.positionals) {
     const std::string name = p.name + (p.is_repeated ? "…" : "");
-    text += (p.is_required ? name : "[" + name + "]") + " ";
+    text += (text.empty() ? "" : " ") + (p.is_required ? name : "[" + name + "]");
   }
-  return text + "[options]";
-}
-
-CommandSpec get_command_spec(int (*run)(const Arguments&), const Arguments& words) {
-  CommandSpec spec;
-  requested_spec = &spec;
-  try {
-    run(words);
-  } catch (...) {
-    requested_spec = nullptr;
-    throw;
-  }
-  requested_spec = nullptr;
-  return spec;
+  return text;
 }
 
 bool is_given(const CommandLine& line, const std::string& option) {
@@ -260,12 +244,11 @@ bool is_given(const CommandLine& line, const std::string& option) {
 }
 
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments) {
-  if (requested_spec) {
-    *requested_spec = spec;
-    return std::nullopt;
-  }
   cxxopts::Options options("tapeformer " + spec.name, description(spec));
-  options.custom_help(format_usage(spec)).positional_help("").set_width(100).allow_unrecognised_options();
+  options.custom_help(format_positionals(spec) + " [options]")
+      .positional_help("")
+      .set_width(100)
+      .allow_unrecognised_options();
   declare(options, spec.name, spec.options);
   declare(options, "Common", make_common_specs(spec));
   options.add_options("Common")("h,help", "print this text");

@@ -36,12 +36,12 @@ struct PositionalArgument {
 };
 
 struct CommandSpec {
-  std::string name;  // for example "eval"
-  std::string summary;
-  std::vector<PositionalArgument> positionals;
+  std::string name = {};  // for example "eval"
+  std::string summary = {};
+  std::vector<PositionalArgument> positionals = {};
   // The default value of an option determines its type. A boolean option is a flag. An option whose default
   // is a list of strings may be repeated.
-  std::vector<OptionSpec> options;
+  std::vector<OptionSpec> options = {};
   std::string details = {};  // help text below the options
   bool uses_config = false;  // whether the command accepts --set
   // The values of --device and --seed without these options, for the help text.
@@ -79,9 +79,6 @@ bool is_given(const CommandLine& line, const std::string& option);
 // "--" are positional, even if they begin with a dash.
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments);
 
-// Returns the declaration of the command that `run` runs with these words, without running the command.
-// Throws ConfigError if the words name no benchmark of "bench".
-CommandSpec get_command_spec(int (*run)(const Arguments&), const Arguments& words);
 std::vector<OptionSpec> make_common_specs(const CommandSpec& command);
 bool is_flag(const OptionSpec& spec);
 
@@ -90,8 +87,8 @@ struct OptionHelp {
   std::string value, fallback, text;
 };
 OptionHelp describe_option(const OptionSpec& spec);
-// Returns the usage of a command without its name, such as "CONFIG [options]".
-std::string format_usage(const CommandSpec& spec);
+// Returns the arguments of a command, such as "RUN FILE [TARGET]".
+std::string format_positionals(const CommandSpec& spec);
 
 ConfigOverrides make_config_overrides(const CommonOptions& options);
 

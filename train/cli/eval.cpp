@@ -94,29 +94,29 @@ void print(const TaskEvaluation& result, const LoadedTask& loaded, const Command
 
 }  // namespace
 
-int run_eval(const Arguments& arguments) {
-  const auto line = parse_command(
-      {.name = "eval",
-       .summary = "Evaluates a trained model without dropout: nats and bits per predicted byte, character or "
-                  "symbol, the phone error rate, or BLEU.",
-       .positionals = {make_run_argument()},
-       .options = make_eval_options(),
-       .details = "--seed selects the random numbers that some attention kinds draw in evaluations: " +
-                  list_kinds_with_random_evaluation() + ".",
-       .uses_config = true},
-      arguments);
-  if (!line) return 0;
-  init_process_group_and_threads(line->common_options);
-  const LoadedTask loaded = load_task(*line, ConfigPurpose::evaluation);
-  const EvaluationOptions options = make_evaluation_options(*loaded.task, *line);
-  apply_weights_option(*line, *loaded.task);
-  if (line->options.get<std::string>("dtype") == "float64") convert_to_float64(*loaded.task);
+CommandSpec make_eval_spec(const Arguments& /*words*/) {
+  return {.summary =
+              "Evaluates a trained model without dropout: nats and bits per predicted byte, character or "
+              "symbol, the phone error rate, or BLEU.",
+          .positionals = {make_run_argument()},
+          .options = make_eval_options(),
+          .details = "--seed selects the random numbers that some attention kinds draw in evaluations: " +
+                     list_kinds_with_random_evaluation() + ".",
+          .uses_config = true};
+}
+
+int run_eval(const CommandLine& line) {
+  init_process_group_and_threads(line.common_options);
+  const LoadedTask loaded = load_task(line, ConfigPurpose::evaluation);
+  const EvaluationOptions options = make_evaluation_options(*loaded.task, line);
+  apply_weights_option(line, *loaded.task);
+  if (line.options.get<std::string>("dtype") == "float64") convert_to_float64(*loaded.task);
   const auto evaluator = loaded.task->open_evaluation(options);
-  prepare_output_files(loaded, *evaluator, *line);
+  prepare_output_files(loaded, *evaluator, line);
   const TaskEvaluation result = evaluator->evaluate();
   if (get_process_rank() == 0)
     for (const auto& [path, contents] : result.output_files) replace_file(path.string(), contents);
-  print(result, loaded, *line);
+  print(result, loaded, line);
   return 0;
 }
 

@@ -63,18 +63,16 @@ std::string describe_thread_count(const CommonOptions& common) {
 
 }  // namespace
 
-int run_info(const Arguments& arguments) {
-  const auto line = parse_command(
-      {.name = "info",
-       .summary = "Prints version, compiler, BLAS and threads, CUDA, devices, instruction sets and memory.",
-       .positionals = {},
-       .options = {},
-       .details =
-           "With --device and the name of a CUDA device, the command also computes a few matrix products "
-           "there.\n"
-           "It prints how many were timed, how many algorithms failed, and how many have no fused epilogue."},
-      arguments);
-  if (!line) return 0;
+CommandSpec make_info_spec(const Arguments& /*words*/) {
+  return {
+      .summary = "Prints version, compiler, BLAS and threads, CUDA, devices, instruction sets and memory.",
+      .details =
+          "With --device and the name of a CUDA device, the command also computes a few matrix products "
+          "there.\n"
+          "It prints how many were timed, how many algorithms failed, and how many have no fused epilogue."};
+}
+
+int run_info(const CommandLine& line) {
   const BuildInfo build = get_build_info();
   const BlasInfo blas = get_blas_info();
   const MachineInfo machine = get_machine_info();
@@ -84,7 +82,7 @@ int run_info(const Arguments& arguments) {
                 "libopenblas-openmp-dev and build again");
   if (const std::string advice = make_blas_hint(); !advice.empty()) log_warning(advice);
   if (get_process_group_error().empty())
-    init_process_group_and_threads(line->common_options);
+    init_process_group_and_threads(line.common_options);
   else
     log_warning(get_process_group_error());
   const CudaReport cuda = make_cuda_report();
@@ -104,7 +102,7 @@ int run_info(const Arguments& arguments) {
       .add("cpu_products", get_cpu_gemm_library_name())
       .add("cpu_bfloat16_products", uses_bfloat16_instructions(kCpu))
       .add("threads", get_thread_count())
-      .add("threads_reason", describe_thread_count(line->common_options))
+      .add("threads_reason", describe_thread_count(line.common_options))
       .add("processes", get_process_group_error().empty()
                             ? std::to_string(init_process_group().communicator->size())
                             : "1; other processes cannot be joined: " + get_process_group_error())
@@ -117,7 +115,7 @@ int run_info(const Arguments& arguments) {
       .add("processor_has", machine.instruction_set)
       .add("memory_bytes", machine.memory_bytes)
       .add("available_memory_bytes", machine.available_bytes);
-  print_report(report, line->common_options);
+  print_report(report, line.common_options);
   return 0;
 }
 

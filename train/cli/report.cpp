@@ -14,26 +14,6 @@
 namespace tapeformer {
 namespace {
 
-CommandSpec report_spec() {
-  return {.name = "report",
-          .summary =
-              "Writes one HTML page with the curves, configs, samples and final figures of runs. The "
-              "page opens in any browser without a network.",
-          .positionals = {{.name = "RUN", .help = "a run directory", .is_repeated = true}},
-          .options = {{.name = "out",
-                       .default_value = std::string("report.html"),
-                       .help = "HTML file; missing folders are created"},
-                      {.name = "live",
-                       .default_value = false,
-                       .help = "write the page again every few seconds, until the runs have ended"},
-                      {.name = "interval",
-                       .default_value = 10.0,
-                       .help = "seconds between updates with --live",
-                       .min = 0.1,
-                       .max = 3600,
-                       .used_if = {"live"}}}};
-}
-
 // Reads the runs on the command line into `runs` and writes the page. Returns whether a run is still
 // training.
 bool write_page(const CommandLine& line, bool live, std::vector<ReportedRun>& runs) {
@@ -60,13 +40,30 @@ bool write_page(const CommandLine& line, bool live, std::vector<ReportedRun>& ru
 
 }  // namespace
 
-int run_report(const Arguments& arguments) {
-  const auto line = parse_command(report_spec(), arguments);
-  if (!line) return 0;
-  const bool live = line->options.get<bool>("live");
-  const std::chrono::duration<double> interval(line->options.get<double>("interval"));
+CommandSpec make_report_spec(const Arguments& /*words*/) {
+  return {.summary =
+              "Writes one HTML page with the curves, configs, samples and final figures of runs. The page "
+              "opens in any browser without a network.",
+          .positionals = {{.name = "RUN", .help = "a run directory", .is_repeated = true}},
+          .options = {{.name = "out",
+                       .default_value = std::string("report.html"),
+                       .help = "HTML file; missing folders are created"},
+                      {.name = "live",
+                       .default_value = false,
+                       .help = "write the page again every few seconds, until the runs have ended"},
+                      {.name = "interval",
+                       .default_value = 10.0,
+                       .help = "seconds between updates with --live",
+                       .min = 0.1,
+                       .max = 3600,
+                       .used_if = {"live"}}}};
+}
+
+int run_report(const CommandLine& line) {
+  const bool live = line.options.get<bool>("live");
+  const std::chrono::duration<double> interval(line.options.get<double>("interval"));
   std::vector<ReportedRun> runs;
-  while (write_page(*line, live, runs) && live) std::this_thread::sleep_for(interval);
+  while (write_page(line, live, runs) && live) std::this_thread::sleep_for(interval);
   std::vector<Report> rows;
   for (const ReportedRun& run : runs) {
     for (const std::string& problem : run.damage_messages) log_warning(problem);
@@ -75,8 +72,8 @@ int run_report(const Arguments& arguments) {
                        .add("records", static_cast<int64_t>(run.metrics.size()))
                        .add("problems", run.damage_messages));
   }
-  print_report(Report().add("out", line->options.get<std::string>("out")).add("runs", rows),
-               line->common_options);
+  print_report(Report().add("out", line.options.get<std::string>("out")).add("runs", rows),
+               line.common_options);
   return 0;
 }
 

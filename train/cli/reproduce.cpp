@@ -100,10 +100,9 @@ std::vector<OptionSpec> make_reproduce_options() {
        .default_text = "runs in the output folder"},
       {.name = "verify",
        .default_value = std::string(),
-       .help =
-           "table.json or file of docs/results: repeats its rows with its scale, settings and first seed, "
-           "and says which values agree; exit status 1 if one differs. --out is then "
-           "runs/verify/NAME-SCALE-COMMIT"},
+       .help = "table.json or file of docs/results: repeats its rows with its scale, settings and first "
+               "seed, and says which values agree; exit status 1 if one differs. --out is then "
+               "runs/verify/NAME-SCALE-COMMIT"},
       {.name = "verify-minutes",
        .default_value = 10.0,
        .help = "repeat rows that took at most so many minutes",
@@ -117,25 +116,6 @@ std::vector<OptionSpec> make_reproduce_options() {
        .help = "folder of the configs of the experiments",
        .default_text = "the installed configs"},
       make_allow_commands_option()};
-}
-
-CommandSpec make_reproduce_spec() {
-  const std::vector<TableFile> tables = list_known_tables();
-  std::vector<std::string> words = {"list"};
-  for (const TableFile& table : tables) words.push_back(table.name);
-  return {
-      .name = "reproduce",
-      .summary =
-          "Reproduces a table or a figure of a paper by trainings and measurements, and prints the results "
-          "beside the published numbers. Runs tables of users, such as sweeps, in the same way.",
-      .positionals = {{.name = "NAME",
-                       .help = "a table or figure, a file such as my-sweep.toml, or \"list\"",
-                       .suggestions = words}},
-      .options = make_reproduce_options(),
-      .details = "Tables and figures:\n" + format_tables_help(tables) +
-                 "\nKinds of measurements in files:\n" + format_kinds_help(),
-      .uses_config = true,
-      .default_seed = "1"};
 }
 
 int print_tables(const CommandLine& line) {
@@ -246,30 +226,45 @@ void print_stopped(const std::string& text) {
 
 }  // namespace
 
-int run_reproduce(const Arguments& arguments) {
-  const auto line = parse_command(make_reproduce_spec(), arguments);
-  if (!line) return 0;
-  const std::string& name = line->positionals[0];
-  if (name == "list") return print_tables(*line);
+CommandSpec make_reproduce_spec(const Arguments& /*words*/) {
+  const std::vector<TableFile> tables = list_known_tables();
+  std::vector<std::string> words = {"list"};
+  for (const TableFile& table : tables) words.push_back(table.name);
+  return {.summary =
+              "Reproduces a table or a figure of a paper by trainings and measurements, and prints the "
+              "results beside the published numbers. Runs tables of users, such as sweeps, in the same way.",
+          .positionals = {{.name = "NAME",
+                           .help = "a table or figure, a file such as my-sweep.toml, or \"list\"",
+                           .suggestions = words}},
+          .options = make_reproduce_options(),
+          .details = "Tables and figures:\n" + format_tables_help(tables) +
+                     "\nKinds of measurements in files:\n" + format_kinds_help(),
+          .uses_config = true,
+          .default_seed = "1"};
+}
+
+int run_reproduce(const CommandLine& line) {
+  const std::string& name = line.positionals[0];
+  if (name == "list") return print_tables(line);
   const TableFile file =
-      read_table_file(name, choose_configs_folder(line->options.get<std::string>("configs")));
+      read_table_file(name, choose_configs_folder(line.options.get<std::string>("configs")));
   const ProcessGroup& processes = init_process_group();
-  init_process_group_and_threads(line->common_options);
-  const std::optional<StatedTable> stated = read_verified_table(file, *line);
-  ReproductionOptions options = make_reproduction_options(file, *line, stated);
-  const std::string device = select_device(line->common_options).to_string();
+  init_process_group_and_threads(line.common_options);
+  const std::optional<StatedTable> stated = read_verified_table(file, line);
+  ReproductionOptions options = make_reproduction_options(file, line, stated);
+  const std::string device = select_device(line.common_options).to_string();
   options.device = options.overrides.device.empty() ? device : options.overrides.device;
   const Table table = make_table(file, options);
   if (stated)
     for (const std::string& skipped :
-         select_verified_rows(*stated, table, make_verification_options(*line), options))
+         select_verified_rows(*stated, table, make_verification_options(line), options))
       log_info("not repeated: ", skipped);
   if (options.seeds.empty()) options.seeds = table.seeds;
-  if (line->options.get<bool>("dry-run")) {
+  if (line.options.get<bool>("dry-run")) {
     if (processes.communicator->size() > 1)
       throw ConfigError("--dry-run estimates in one process; run it without mpirun");
     try {
-      print_report(estimate_reproduction_costs(table, options), line->common_options);
+      print_report(estimate_reproduction_costs(table, options), line.common_options);
     } catch (const CommandError& failed) {
       log_message(LogLevel::error, failed.what());
       return failed.exit_status();
@@ -278,17 +273,16 @@ int run_reproduce(const Arguments& arguments) {
   }
   const TableResult result = run_reproduction(table, options);
   const bool first = processes.communicator->is_first();
-  if (first && !stated) print_table(result, options, line->common_options);
+  if (first && !stated) print_table(result, options, line.common_options);
   if (result.stop_signal != 0)
-    return destroy_process_group(
-        kSignalStopExitStatus,
-        "a signal stopped the reproduction. To continue, repeat the command: it resumes the "
-        "interrupted trainings and does not repeat finished trainings",
-        print_stopped);
+    return destroy_process_group(kSignalStopExitStatus,
+                                 "a signal stopped the reproduction. To continue, repeat the command: it "
+                                 "resumes the interrupted trainings and does not repeat finished trainings",
+                                 print_stopped);
   for (const std::string& failure : result.failures)
     if (first) log_message(LogLevel::error, failure);
   if (!stated || !first) return result.failure_status;
-  const int compared = print_verification(*stated, result.table, table, options, *line);
+  const int compared = print_verification(*stated, result.table, table, options, line);
   return result.failure_status != 0 ? result.failure_status : compared;
 }
 

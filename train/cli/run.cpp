@@ -54,10 +54,15 @@ int run_command(const std::string& name, Arguments arguments) {
     print_text("tapeformer " + get_build_info().version + "\n");
     return 0;
   }
+  if (name == "completion" && arguments.size() > 1 && arguments.front() == "words") {
+    print_completions({arguments.begin() + 1, arguments.end()});
+    return 0;
+  }
   const Command& command = find_command(name);
   if (!command.allow_multiple_processes && !asks_for_help(arguments))
     require_single_process("command \"" + name + "\"");
-  return command.run(arguments);
+  const auto line = parse_command(make_command_spec(command, arguments), arguments);
+  return line ? command.run(*line) : 0;
 }
 
 void print_error(const std::string& error) {

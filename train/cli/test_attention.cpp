@@ -54,16 +54,17 @@ std::vector<const AttentionKind*> choose_kinds(const CommandLine& line) {
   return kinds;
 }
 
-CommandSpec make_spec() {
+}  // namespace
+
+CommandSpec make_test_attention_spec(const Arguments& /*words*/) {
   std::vector<std::string> kinds;
   for (const AttentionKind& kind : list_attention_kinds()) kinds.push_back(kind.name);
   const auto size = [](const char* name, int64_t value, const char* help, double min, double max) {
     return OptionSpec{.name = name, .default_value = value, .help = help, .min = min, .max = max};
   };
-  return {.name = "test-attention",
-          .summary =
-              "Tests attention kinds on random sequences: results and gradients, masks, dropout, "
-              "decoding by token, and dtypes. The exit status is 1 if a test fails.",
+  return {.summary =
+              "Tests attention kinds on random sequences: results and gradients, masks, dropout, decoding by "
+              "token, and dtypes. The exit status is 1 if a test fails.",
           .positionals = {{.name = "KIND",
                            .help = "attention kinds; none: all kinds",
                            .is_required = false,
@@ -80,19 +81,15 @@ CommandSpec make_spec() {
           .uses_config = true};
 }
 
-}  // namespace
-
-int run_test_attention(const Arguments& arguments) {
-  const auto line = parse_command(make_spec(), arguments);
-  if (!line) return 0;
-  AttentionTestSetup setup{.length = line->options.get<int64_t>("length"),
-                           .heads = line->options.get<int64_t>("heads"),
-                           .dim = line->options.get<int64_t>("head-dim")};
-  if (line->common_options.device != "auto") setup.device = select_device(line->common_options);
+int run_test_attention(const CommandLine& line) {
+  AttentionTestSetup setup{.length = line.options.get<int64_t>("length"),
+                           .heads = line.options.get<int64_t>("heads"),
+                           .dim = line.options.get<int64_t>("head-dim")};
+  if (line.common_options.device != "auto") setup.device = select_device(line.common_options);
   std::vector<Report> rows;
   int64_t failures = 0;
-  for (const AttentionKind* kind : choose_kinds(*line)) {
-    const OptionValues options = load_kind_options(*kind, line->common_options.config_settings);
+  for (const AttentionKind* kind : choose_kinds(line)) {
+    const OptionValues options = load_kind_options(*kind, line.common_options.config_settings);
     const auto results = translate_option_errors([&] { return run_attention_tests(*kind, options, setup); });
     for (const AttentionTestResult& result : results) {
       failures += !result.failure.empty();
@@ -103,7 +100,7 @@ int run_test_attention(const Arguments& arguments) {
                          .add("reason", result.failure.empty() ? result.skip_reason : result.failure));
     }
   }
-  print_report(Report().add("failures", failures).add("tests", rows), line->common_options);
+  print_report(Report().add("failures", failures).add("tests", rows), line.common_options);
   return failures > 0 ? 1 : 0;
 }
 

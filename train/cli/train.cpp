@@ -12,36 +12,6 @@
 namespace tapeformer {
 namespace {
 
-CommandSpec train_spec() {
-  return {
-      .name = "train",
-      .summary =
-          "Trains a model and writes the resolved config, metrics and checkpoints to a run directory. On "
-          "SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2, a training writes a checkpoint and ends with exit "
-          "status 75.",
-      .positionals = {{.name = "CONFIG",
-                       .help = "a TOML file, or the name of an installed config, such as quickstart",
-                       .suggestions = list_config_names()}},
-      .options = {{.name = "run-dir",
-                   .default_value = std::string(),
-                   .help = "run directory",
-                   .default_text = "runs/NAME"},
-                  {.name = "resume",
-                   .default_value = false,
-                   .help = "continue from the last checkpoint of the run directory"},
-                  {.name = "dry-run",
-                   .default_value = false,
-                   .help = "check config and data and run two steps, without writing files"},
-                  make_allow_commands_option()},
-      .details =
-          "\"tapeformer train --help KEY\" prints the keys whose names contain KEY, or the table KEY.\n\n" +
-          format_config_help(),
-      .uses_config = true,
-      .default_device = "run.device",
-      .default_seed = "run.seed",
-      .make_topic_help = [](const std::string& word) { return format_config_help(word); }};
-}
-
 // Loads a config. The common options of the command line override keys of the config.
 Config load_overridden_config(const std::string& path, const CommonOptions& common) {
   const ConfigOverrides overrides = make_config_overrides(common);
@@ -97,23 +67,50 @@ int train(Trainer& trainer, const CommandLine& line) {
 
 }  // namespace
 
-int run_train(const Arguments& arguments) {
-  const auto line = parse_command(train_spec(), arguments);
-  if (!line) return 0;
+CommandSpec make_train_spec(const Arguments& /*words*/) {
+  return {
+      .summary =
+          "Trains a model and writes the resolved config, metrics and checkpoints to a run directory. On "
+          "SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2, a training writes a checkpoint and ends with exit "
+          "status 75.",
+      .positionals = {{.name = "CONFIG",
+                       .help = "a TOML file, or the name of an installed config, such as quickstart",
+                       .suggestions = list_config_names()}},
+      .options = {{.name = "run-dir",
+                   .default_value = std::string(),
+                   .help = "run directory",
+                   .default_text = "runs/NAME"},
+                  {.name = "resume",
+                   .default_value = false,
+                   .help = "continue from the last checkpoint of the run directory"},
+                  {.name = "dry-run",
+                   .default_value = false,
+                   .help = "check config and data and run two steps, without writing files"},
+                  make_allow_commands_option()},
+      .details =
+          "\"tapeformer train --help KEY\" prints the keys whose names contain KEY, or the table KEY.\n\n" +
+          format_config_help(),
+      .uses_config = true,
+      .default_device = "run.device",
+      .default_seed = "run.seed",
+      .make_topic_help = [](const std::string& word) { return format_config_help(word); }};
+}
+
+int run_train(const CommandLine& line) {
   const ProcessGroup& processes = init_process_group();
-  const Config config = load_overridden_config(line->positionals[0], line->common_options);
-  const auto& run_dir = line->options.get<std::string>("run-dir");
+  const Config config = load_overridden_config(line.positionals[0], line.common_options);
+  const auto& run_dir = line.options.get<std::string>("run-dir");
   try {
     const TrainerOptions options{.run_dir = run_dir.empty() ? std::filesystem::path("runs") / config.run.name
                                                             : std::filesystem::path(run_dir),
-                                 .data_dir = line->common_options.data_dir,
-                                 .resume = line->options.get<bool>("resume"),
-                                 .quiet = line->common_options.quiet,
-                                 .allow_commands = line->options.get<bool>("allow-commands"),
+                                 .data_dir = line.common_options.data_dir,
+                                 .resume = line.options.get<bool>("resume"),
+                                 .quiet = line.common_options.quiet,
+                                 .allow_commands = line.options.get<bool>("allow-commands"),
                                  .processes = processes};
-    if (line->options.get<bool>("dry-run")) return dry_run(config, options, line->common_options);
+    if (line.options.get<bool>("dry-run")) return dry_run(config, options, line.common_options);
     Trainer trainer(config, options);
-    return train(trainer, *line);
+    return train(trainer, line);
   } catch (const RunDirectoryError& error) {
     throw_with_option_advice(error, "--run-dir");
   }

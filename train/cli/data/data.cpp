@@ -133,9 +133,8 @@ std::vector<OptionSpec> make_data_options() {
   std::vector<OptionSpec> options = {
       {.name = "from",
        .default_value = std::string(),
-       .help =
-           "fetch: path or https:// URL of a folder, .tar.gz or .zip archive with the files, plain or .gz, "
-           "instead of the published one"},
+       .help = "fetch: path or https:// URL of a folder, .tar.gz or .zip archive with the files, plain or "
+               ".gz, instead of the published one"},
       {.name = "sentences",
        .default_value = int64_t{600},
        .help =
@@ -216,33 +215,32 @@ std::string make_details() {
 
 }  // namespace
 
-int run_data_command(const Arguments& arguments) {
-  const auto line = parse_command(
-      {.name = "data",
-       .summary = "Lists, downloads, verifies or prepares data sets.",
-       .positionals =
-           {{.name = "ACTION",
-             .help = "list, verify, fetch or prepare",
-             .suggestions = {"list", "verify", "fetch", "prepare"}},
-            {.name = "NAME",
-             .help = "data sets (default of list and verify: all); verify also takes folders and configs",
-             .is_required = false,
-             .is_repeated = true,
-             .suggestions = list_next_names(arguments)}},
-       .options = make_data_options(),
-       .details = make_details(),
-       .uses_config = true},
-      arguments);
-  if (!line) return 0;
+CommandSpec make_data_spec(const Arguments& words) {
+  return {.summary = "Lists, downloads, verifies or prepares data sets.",
+          .positionals =
+              {{.name = "ACTION",
+                .help = "list, verify, fetch or prepare",
+                .suggestions = {"list", "verify", "fetch", "prepare"}},
+               {.name = "NAME",
+                .help = "data sets (default of list and verify: all); verify also takes folders and configs",
+                .is_required = false,
+                .is_repeated = true,
+                .suggestions = list_next_names(words)}},
+          .options = make_data_options(),
+          .details = make_details(),
+          .uses_config = true};
+}
+
+int run_data(const CommandLine& line) {
   const std::vector<std::pair<std::string, Action>> actions = {
       {"list", list_action}, {"verify", verify_data}, {"fetch", fetch_action}, {"prepare", prepare_action}};
-  const std::string& wanted = line->positionals.front();
+  const std::string& wanted = line.positionals.front();
   std::vector<std::string> known;
   for (const auto& [name, action] : actions) {
     known.push_back(name);
     if (name != wanted) continue;
-    check_options(*line);
-    action({line->positionals.begin() + 1, line->positionals.end()}, *line);
+    check_options(line);
+    action({line.positionals.begin() + 1, line.positionals.end()}, line);
     return 0;
   }
   throw ConfigError(describe_unknown_word("action", wanted, known));

@@ -57,41 +57,40 @@ Tensor read_test_images(const AutoregressiveTask& task, const std::vector<int64_
 
 }  // namespace
 
-int run_complete(const Arguments& arguments) {
-  const auto line = parse_command(
-      {.name = "complete",
-       .summary = "Completes test images from their first part. Writes a picture with the originals, the "
-                  "given parts and the completions.",
-       .positionals = {make_run_argument()},
-       .options =
-           {make_checkpoint_option(),
-            {.name = "index",
-             .default_value = std::string("0,1,2"),
-             .help = "indices of test images, from 0"},
-            {.name = "keep", .default_value = 0.5, .help = "given share of the image", .min = 0, .max = 1},
-            {.name = "samples",
-             .default_value = int64_t{3},
-             .help = "completions per image",
-             .min = 1,
-             .max = 1000},
-            make_generation_mode_option(),
-            make_picture_path_option()},
-       .uses_config = true},
-      arguments);
-  if (!line) return 0;
-  check_png_extension(*line);
-  const auto indices = parse_index_list("index", line->options.get<std::string>("index"));
-  const auto samples = line->options.get<int64_t>("samples");
-  const LoadedTask run = load_task(*line, ConfigPurpose::evaluation);
+CommandSpec make_complete_spec(const Arguments& /*words*/) {
+  return {
+      .summary =
+          "Completes test images from their first part. Writes a picture with the originals, the given parts "
+          "and the completions.",
+      .positionals = {make_run_argument()},
+      .options =
+          {make_checkpoint_option(),
+           {.name = "index", .default_value = std::string("0,1,2"), .help = "indices of test images, from 0"},
+           {.name = "keep", .default_value = 0.5, .help = "given share of the image", .min = 0, .max = 1},
+           {.name = "samples",
+            .default_value = int64_t{3},
+            .help = "completions per image",
+            .min = 1,
+            .max = 1000},
+           make_generation_mode_option(),
+           make_picture_path_option()},
+      .uses_config = true};
+}
+
+int run_complete(const CommandLine& line) {
+  check_png_extension(line);
+  const auto indices = parse_index_list("index", line.options.get<std::string>("index"));
+  const auto samples = line.options.get<int64_t>("samples");
+  const LoadedTask run = load_task(line, ConfigPurpose::evaluation);
   require_subject(*run.task, {"images"}, "\"complete\"");
   const auto& task = run.as<AutoregressiveTask>();
   check_grid_size(run, std::ssize(indices) * (samples + 2), samples + 2);
-  const auto path = prepare_picture_path(run, *line, "complete");
+  const auto path = prepare_picture_path(run, line, "complete");
   const Tensor originals = read_test_images(task, indices);
-  const int64_t kept = count_kept_bytes(task.dataset_info(), line->options.get<double>("keep"));
+  const int64_t kept = count_kept_bytes(task.dataset_info(), line.options.get<double>("keep"));
   GenerationOptions options;
-  options.seed = static_cast<uint64_t>(line->common_options.seed.value_or(0));
-  options.mode = choose_generation_mode(*line, task.model());
+  options.seed = static_cast<uint64_t>(line.common_options.seed.value_or(0));
+  options.mode = choose_generation_mode(line, task.model());
   options.use_cuda_graphs = run.config().run.cuda_graphs;
   const auto start = std::chrono::steady_clock::now();
   const Tensor completions =
@@ -106,7 +105,7 @@ int run_complete(const Arguments& arguments) {
                    .add("seconds", seconds)
                    .add("out", path.string())
                    .add("checkpoint", run.checkpoint_folder.string()),
-               line->common_options);
+               line.common_options);
   return 0;
 }
 

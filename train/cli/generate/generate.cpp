@@ -129,9 +129,9 @@ void continue_sequences(const LoadedTask& run, const CommandLine& line) {
   plan.count = std::min(plan.count, examples->size());
   Communicator& processes = *init_process_group().communicator;
   if (examples->size() > 0 && examples->batch(std::vector<int64_t>{0}).token_targets.defined())
-    throw ConfigError(examples->info().name +
-                      ": a model of this data set cannot continue sequences, because "
-                      "it does not predict next tokens");
+    throw ConfigError(
+        examples->info().name +
+        ": a model of this data set cannot continue sequences, because it does not predict next tokens");
   const int64_t width = examples->info().length + 1;
   const Tensor drawn = Tensor::zeros({plan.count, width}, DType::int64);
   double seconds = 0;
@@ -163,12 +163,12 @@ void continue_sequences(const LoadedTask& run, const CommandLine& line) {
 }
 
 std::vector<CommandForm> list_generation_forms() {
-  const OptionSpec scale{
-      .name = "scale",
-      .default_value = std::string("elu"),
-      .help = "without other sampling options: function for the scales of the logistics; elu: as in the "
-              "experiments of the paper, exp: as in the loss",
-      .choices = {"elu", "exp"}};
+  const OptionSpec scale{.name = "scale",
+                         .default_value = std::string("elu"),
+                         .help =
+                             "without other sampling options: function for the scales of the logistics; elu: "
+                             "as in the experiments of the paper, exp: as in the loss",
+                         .choices = {"elu", "exp"}};
   return {{{"images", {make_batch_option(), scale, make_picture_path_option()}}, sample_images},
           make_text_form(),
           {{"symbols"}, continue_sequences}};
@@ -190,25 +190,25 @@ std::vector<OptionSpec> make_generate_options() {
 
 }  // namespace
 
-int run_generate(const Arguments& arguments) {
-  const auto line = parse_command(
-      {.name = "generate",
-       .summary = "Samples from a trained model and reports the speed of the generation loop.",
-       .positionals = {make_run_argument(), {"-", "text: read the prompt from standard input", false}},
-       .options = make_generate_options(),
-       .details =
-           "Models of text print the prompt and its continuation while they draw it. Texts are separated by\n"
-           "lines with \"---\". With --json, the program prints one object at the end.\n"
-           "Models of images do not predict the first byte, which is taken from the test images in turn.\n"
-           "Sequences of the test split are continued one at a time, after their first predicted symbol.",
-       .uses_config = true},
-      arguments);
-  if (!line) return 0;
-  check_png_extension(*line);
-  init_process_group_and_threads(line->common_options);
-  const LoadedTask run = load_task(*line, ConfigPurpose::generation);
-  if (line->positionals.size() > 1) require_subject(*run.task, {"text"}, "a prompt on standard input");
-  run_form("generate", list_generation_forms(), run, *line);
+CommandSpec make_generate_spec(const Arguments& /*words*/) {
+  return {
+      .summary = "Samples from a trained model and reports the speed of the generation loop.",
+      .positionals = {make_run_argument(), {"-", "text: read the prompt from standard input", false}},
+      .options = make_generate_options(),
+      .details =
+          "Models of text print the prompt and its continuation while they draw it. Texts are separated by\n"
+          "lines with \"---\". With --json, the program prints one object at the end.\n"
+          "Models of images do not predict the first byte, which is taken from the test images in turn.\n"
+          "Sequences of the test split are continued one at a time, after their first predicted symbol.",
+      .uses_config = true};
+}
+
+int run_generate(const CommandLine& line) {
+  check_png_extension(line);
+  init_process_group_and_threads(line.common_options);
+  const LoadedTask run = load_task(line, ConfigPurpose::generation);
+  if (line.positionals.size() > 1) require_subject(*run.task, {"text"}, "a prompt on standard input");
+  run_form("generate", list_generation_forms(), run, line);
   return 0;
 }
 

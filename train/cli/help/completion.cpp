@@ -80,7 +80,7 @@ Arguments list_words(const Arguments& words) {
     return found;
   }
   const CommandSpec command =
-      get_command_spec(find_command(words.front()).run, {words.begin() + 1, words.end() - 1});
+      make_command_spec(find_command(words.front()), {words.begin() + 1, words.end() - 1});
   std::vector<OptionSpec> specs = command.options;
   for (OptionSpec& spec : make_common_specs(command))
     if (spec.name != "set" || command.uses_config) specs.push_back(std::move(spec));
@@ -104,7 +104,26 @@ Arguments list_words(const Arguments& words) {
   return found;
 }
 
-void print_words(const Arguments& words) {
+}  // namespace
+
+CommandSpec make_completion_spec(const Arguments& /*words*/) {
+  return {.summary =
+              "Prints a script by which a shell completes commands, options, their values and config keys.",
+          .positionals = {{.name = "SHELL", .help = "bash or zsh", .suggestions = {"bash", "zsh"}}},
+          .details =
+              "In bash: source <(tapeformer completion bash)\n"
+              "In zsh, after compinit: source <(tapeformer completion zsh)"};
+}
+
+int run_completion(const CommandLine& line) {
+  const std::string& shell = line.positionals.front();
+  if (shell != "bash" && shell != "zsh")
+    throw ConfigError(describe_unknown_word("shell", shell, {"bash", "zsh"}));
+  print_text(shell == "bash" ? kBashScript : kZshScript);
+  return 0;
+}
+
+void print_completions(const Arguments& words) {
   std::set<std::string> found;
   try {
     for (const std::string& word : list_words(words))
@@ -114,30 +133,6 @@ void print_words(const Arguments& words) {
   std::string text;
   for (const std::string& word : found) text += word + "\n";
   print_text(text);
-}
-
-}  // namespace
-
-int run_completion(const Arguments& arguments) {
-  if (arguments.size() > 1 && arguments.front() == "words") {
-    print_words({arguments.begin() + 1, arguments.end()});
-    return 0;
-  }
-  const auto line = parse_command(
-      {.name = "completion",
-       .summary = "Prints a script by which a shell completes commands, options, their values and "
-                  "config keys.",
-       .positionals = {{.name = "SHELL", .help = "bash or zsh", .suggestions = {"bash", "zsh"}}},
-       .options = {},
-       .details = "In bash: source <(tapeformer completion bash)\n"
-                  "In zsh, after compinit: source <(tapeformer completion zsh)"},
-      arguments);
-  if (!line) return 0;
-  const std::string& shell = line->positionals.front();
-  if (shell != "bash" && shell != "zsh")
-    throw ConfigError(describe_unknown_word("shell", shell, {"bash", "zsh"}));
-  print_text(shell == "bash" ? kBashScript : kZshScript);
-  return 0;
 }
 
 }  // namespace tapeformer

@@ -110,12 +110,15 @@ std::string format_help_text() {
   std::string text = "tapeformer " + get_build_info().version + ": " + kProgramSummary +
                      "\n\nAttention kinds: " + list_kind_names() +
                      "\n\nUsage:\n  tapeformer COMMAND [arguments] [options]\n\nCommands:\n";
+  std::vector<std::string> usages;
   size_t width = 0;
-  for (const Command& command : list_commands())
-    width = std::max(width, command.name.size() + command.usage.size());
-  for (const Command& command : list_commands())
-    text += "  " + command.name + " " + command.usage +
-            std::string(width - command.name.size() - command.usage.size() + 2, ' ') + command.summary + "\n";
+  for (const Command& command : list_commands()) {
+    usages.push_back(command.name + " " + format_positionals(make_command_spec(command)));
+    width = std::max(width, usages.back().size());
+  }
+  for (size_t i = 0; i < usages.size(); ++i)
+    text +=
+        "  " + usages[i] + std::string(width - usages[i].size() + 1, ' ') + list_commands()[i].summary + "\n";
   text +=
       "\n\"tapeformer COMMAND --help\" explains a command, \"tapeformer help --man COMMAND\" prints its "
       "manual "
@@ -130,9 +133,9 @@ std::string format_man_page(const Arguments& words) {
   const Command& command = find_command(words.front());
   if (words.size() > 1)
     throw ConfigError("\"tapeformer help --man\" takes one command, not also \"" + words[1] + "\"");
-  const CommandSpec spec = get_command_spec(command.run, {});
+  const CommandSpec spec = make_command_spec(command);
   std::string body = format_section("SYNOPSIS") + ".B " + to_roff("tapeformer " + command.name) + "\n" +
-                     to_roff(format_usage(spec)) + "\n" + format_section("DESCRIPTION") +
+                     to_roff(format_positionals(spec) + " [options]") + "\n" + format_section("DESCRIPTION") +
                      to_roff(spec.summary) + "\n";
   for (const PositionalArgument& argument : spec.positionals)
     body += format_item("\\fI" + argument.name + "\\fR", to_roff(argument.help));

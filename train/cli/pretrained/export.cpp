@@ -23,35 +23,6 @@ std::vector<std::string> list_family_names() {
   return names;
 }
 
-CommandSpec make_export_spec() {
-  return {
-      .name = "export",
-      .summary = "Writes a language model for other programs: a folder of Hugging Face, or a GGUF file.",
-      .positionals = {make_run_argument(), {"OUTPUT", "new folder, or new file whose name ends in .gguf"}},
-      .options = {make_checkpoint_option(),
-                  {.name = "type",
-                   .default_value = std::string("float32"),
-                   .help = "type of matrices; folders: float32 or bfloat16",
-                   .choices = {"float32", "float16", "bfloat16", "q8_0"}},
-                  {.name = "family",
-                   .default_value = std::string(),
-                   .help = "family of models of transformers",
-                   .choices = list_family_names(),
-                   .default_text = "the first one that has such models"},
-                  {.name = "context",
-                   .default_value = int64_t{0},
-                   .help = "longest text that the files name",
-                   .min = 0,
-                   .max = 1 << 30,
-                   .default_text = "data.sequence_length"},
-                  {.name = "chat-template",
-                   .default_value = std::string(),
-                   .help = "file with the Jinja template of conversations",
-                   .default_text = "chat_template.jinja of the run, if there is one"}},
-      .details = "The tokenizers \"bpe\" and \"bytes\" are written, too.",
-      .uses_config = true};
-}
-
 GgufWriteType parse_type(const std::string& name) {
   return name == "float16"    ? GgufWriteType::float16
          : name == "bfloat16" ? GgufWriteType::bfloat16
@@ -78,22 +49,48 @@ std::string read_chat_template(const LoadedTask& run, const CommandLine& line) {
 
 }  // namespace
 
-int run_export(const Arguments& arguments) {
-  const auto line = parse_command(make_export_spec(), arguments);
-  if (!line) return 0;
-  const fs::path output = check_new_path("OUTPUT", line->positionals[1]);
-  const LoadedTask run = load_task(*line, ConfigPurpose::generation);
+CommandSpec make_export_spec(const Arguments& /*words*/) {
+  return {
+      .summary = "Writes a language model for other programs: a folder of Hugging Face, or a GGUF file.",
+      .positionals = {make_run_argument(), {"OUTPUT", "new folder, or new file whose name ends in .gguf"}},
+      .options = {make_checkpoint_option(),
+                  {.name = "type",
+                   .default_value = std::string("float32"),
+                   .help = "type of matrices; folders: float32 or bfloat16",
+                   .choices = {"float32", "float16", "bfloat16", "q8_0"}},
+                  {.name = "family",
+                   .default_value = std::string(),
+                   .help = "family of models of transformers",
+                   .choices = list_family_names(),
+                   .default_text = "the first one that has such models"},
+                  {.name = "context",
+                   .default_value = int64_t{0},
+                   .help = "longest text that the files name",
+                   .min = 0,
+                   .max = 1 << 30,
+                   .default_text = "data.sequence_length"},
+                  {.name = "chat-template",
+                   .default_value = std::string(),
+                   .help = "file with the Jinja template of conversations",
+                   .default_text = "chat_template.jinja of the run, if there is one"}},
+      .details = "The tokenizers \"bpe\" and \"bytes\" are written, too.",
+      .uses_config = true};
+}
+
+int run_export(const CommandLine& line) {
+  const fs::path output = check_new_path("OUTPUT", line.positionals[1]);
+  const LoadedTask run = load_task(line, ConfigPurpose::generation);
   require_subject(*run.task, {"text", "symbols"}, "\"export\"");
   const auto& task = run.as<AutoregressiveTask>();
   task.model().move(kCpu);
-  const ModelFamily& family = choose_model_family(run.config(), line->options.get<std::string>("family"));
+  const ModelFamily& family = choose_model_family(run.config(), line.options.get<std::string>("family"));
   const auto tokenizer = convert_to_bpe(task.tokenizer().get());
   if (!tokenizer && task.tokenizer())
     log_warning("the tokenizer \"", task.tokenizer()->name(),
                 "\" is not written: tokenizer.json cannot describe its tokens");
-  const ExportOptions options{.type = parse_type(line->options.get<std::string>("type")),
-                              .context_length = line->options.get<int64_t>("context"),
-                              .chat_template = read_chat_template(run, *line)};
+  const ExportOptions options{.type = parse_type(line.options.get<std::string>("type")),
+                              .context_length = line.options.get<int64_t>("context"),
+                              .chat_template = read_chat_template(run, line)};
   write_new_path(output, [&](const fs::path& path) {
     if (output.extension() == ".gguf")
       return write_gguf_model(path.string(), family, run.config(), task.model(), tokenizer, options);
@@ -105,7 +102,7 @@ int run_export(const Arguments& arguments) {
                    .add("family", family.name)
                    .add("parameters", count_parameters(task.model()))
                    .add("checkpoint", run.checkpoint_folder.string()),
-               line->common_options);
+               line.common_options);
   return 0;
 }
 

@@ -38,21 +38,20 @@ void write_run(const fs::path& run, const PretrainedModel& source) {
 
 }  // namespace
 
-int run_import(const Arguments& arguments) {
-  const auto line = parse_command(
-      {.name = "import",
-       .summary = "Makes a run of a language model that another program has written. \"eval\", \"score\" and "
-                  "\"generate\" use the run, and a training starts from it with model.init.",
-       .positionals = {{"PATH",
-                        "a folder of Hugging Face (config.json, safetensors, tokenizer.json) or a GGUF file"},
-                       {"RUN", "folder of the new run"}},
-       .options = {},
-       .details =
-           "The weights become float32. data.path of the run is empty: set it to a text for \"eval\"."},
-      arguments);
-  if (!line) return 0;
-  const fs::path run = check_new_path("RUN", line->positionals[1]);
-  PretrainedModel source = read_pretrained_model(line->positionals[0]);
+CommandSpec make_import_spec(const Arguments& /*words*/) {
+  return {
+      .summary =
+          "Makes a run of a language model that another program has written. \"eval\", \"score\" and "
+          "\"generate\" use the run, and a training starts from it with model.init.",
+      .positionals = {{"PATH",
+                       "a folder of Hugging Face (config.json, safetensors, tokenizer.json) or a GGUF file"},
+                      {"RUN", "folder of the new run"}},
+      .details = "The weights become float32. data.path of the run is empty: set it to a text for \"eval\"."};
+}
+
+int run_import(const CommandLine& line) {
+  const fs::path run = check_new_path("RUN", line.positionals[1]);
+  PretrainedModel source = read_pretrained_model(line.positionals[0]);
   source.config.run.name = run.filename().string();
   write_run(run, source);
   const Config& config = source.config;
@@ -62,7 +61,7 @@ int run_import(const Arguments& arguments) {
                    .add("layers", config.model.get<int64_t>("layers"))
                    .add("width", config.model.get<int64_t>("width"))
                    .add("vocabulary", source.model->options().vocabulary_size),
-               line->common_options);
+               line.common_options);
   return 0;
 }
 

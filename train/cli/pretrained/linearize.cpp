@@ -18,51 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-CommandSpec linearize_spec() {
-  return {
-      .name = "linearize",
-      .summary =
-          "Turns a trained model into one with another attention kind: copies the weights, trains the new "
-          "attention layer by layer towards the results of the old one, then trains the whole model, and "
-          "compares both. A second call continues an interrupted training.",
-      .positionals = {make_run_argument()},
-      .options = {make_checkpoint_option(),
-                  {.name = "attention",
-                   .default_value = std::string("window-linear"),
-                   .help = "attention kind of the new model; --set attention.NAME=VALUE sets its options"},
-                  {.name = "keep",
-                   .default_value = std::string(),
-                   .help = "layers that keep their attention, such as 0,5"},
-                  {.name = "run-dir",
-                   .default_value = std::string(),
-                   .help = "run directory of the new model; the first training is in its folder transfer",
-                   .default_text = "RUN-KIND"},
-                  {.name = "transfer-steps",
-                   .default_value = int64_t{500},
-                   .help = "steps in which the attention layers learn from the layers of RUN; 0: none",
-                   .min = 0},
-                  {.name = "steps",
-                   .default_value = int64_t{1000},
-                   .help = "steps in which the whole model learns: the distributions of RUN or, for images, "
-                           "from the data; 0: none",
-                   .min = 0},
-                  {.name = "transfer-lr",
-                   .default_value = 0.0,
-                   .help = "learning rate of the first training",
-                   .min = 0,
-                   .max = 1,
-                   .default_text = "0.01; kinds with gates: 0.001"},
-                  {.name = "lr",
-                   .default_value = 2e-4,
-                   .help = "learning rate of the second training",
-                   .min = 0,
-                   .max = 1}},
-      .details =
-          "--set changes keys of both trainings, such as data.batch_size, train.eval_every or "
-          "attention.window. Dropout is off.",
-      .uses_config = true};
-}
-
 // Builds the configs of the two trainings, and knows their run directories.
 class Plan {
  public:
@@ -257,28 +212,70 @@ Report describe_model(const LoadedTask& loaded, const std::string& name, double 
 
 }  // namespace
 
-int run_linearize(const Arguments& arguments) {
-  const auto line = parse_command(linearize_spec(), arguments);
-  if (!line) return 0;
-  init_process_group_and_threads(line->common_options);
+CommandSpec make_linearize_spec(const Arguments& /*words*/) {
+  return {
+      .summary =
+          "Turns a trained model into one with another attention kind: copies the weights, trains the new "
+          "attention layer by layer towards the results of the old one, then trains the whole model, and "
+          "compares both. A second call continues an interrupted training.",
+      .positionals = {make_run_argument()},
+      .options = {make_checkpoint_option(),
+                  {.name = "attention",
+                   .default_value = std::string("window-linear"),
+                   .help = "attention kind of the new model; --set attention.NAME=VALUE sets its options"},
+                  {.name = "keep",
+                   .default_value = std::string(),
+                   .help = "layers that keep their attention, such as 0,5"},
+                  {.name = "run-dir",
+                   .default_value = std::string(),
+                   .help = "run directory of the new model; the first training is in its folder transfer",
+                   .default_text = "RUN-KIND"},
+                  {.name = "transfer-steps",
+                   .default_value = int64_t{500},
+                   .help = "steps in which the attention layers learn from the layers of RUN; 0: none",
+                   .min = 0},
+                  {.name = "steps",
+                   .default_value = int64_t{1000},
+                   .help = "steps in which the whole model learns: the distributions of RUN or, for images, "
+                           "from the data; 0: none",
+                   .min = 0},
+                  {.name = "transfer-lr",
+                   .default_value = 0.0,
+                   .help = "learning rate of the first training",
+                   .min = 0,
+                   .max = 1,
+                   .default_text = "0.01; kinds with gates: 0.001"},
+                  {.name = "lr",
+                   .default_value = 2e-4,
+                   .help = "learning rate of the second training",
+                   .min = 0,
+                   .max = 1}},
+      .details =
+          "--set changes keys of both trainings, such as data.batch_size, train.eval_every or "
+          "attention.window. Dropout is off.",
+      .uses_config = true};
+}
+
+int run_linearize(const CommandLine& line) {
+  init_process_group_and_threads(line.common_options);
   const auto load = [&](const std::string& path, const std::string& checkpoint) {
     return load_task({.path = path,
                       .checkpoint_name = checkpoint,
-                      .config_settings = list_shared_settings(*line),
-                      .device = select_device(line->common_options),
-                      .data = make_data_access(*line)});
+                      .config_settings = list_shared_settings(line),
+                      .device = select_device(line.common_options),
+                      .data = make_data_access(line)});
   };
-  const LoadedTask teacher = load(line->positionals[0], line->options.get<std::string>("checkpoint"));
+  const LoadedTask teacher = load(line.positionals[0], line.options.get<std::string>("checkpoint"));
   teacher.as<AutoregressiveTask>();
-  const Plan plan(teacher, *line);
+  const Plan plan(teacher, line);
   double seconds = 0;
   fs::path student;
   for (const bool is_transfer : {true, false}) {
-    if (is_transfer ? !plan.transfers() : line->options.get<int64_t>("steps") == 0) continue;
+    if (is_transfer ? !plan.transfers() : line.options.get<int64_t>("steps") == 0) continue;
     log_info(is_transfer ? "first training: the attention layers imitate those of the teacher"
                          : "second training: the whole model");
-    const TrainResult result = is_transfer ? train(plan.make_transfer_config(), plan.transfer_dir(), *line)
-                                           : train(plan.make_training_config(), plan.run_dir(), *line);
+    const TrainResult result = is_transfer ? train(plan.make_transfer_config(), plan.transfer_dir(), line)
+                                           : train(plan.make_training_config(), plan.run_dir(), line);
     if (result.stop_signal) return kSignalStopExitStatus;
     seconds += result.training_seconds;
     student = is_transfer ? plan.transfer_dir() : plan.run_dir();
@@ -291,7 +288,7 @@ int run_linearize(const Arguments& arguments) {
       .add("models", std::vector<Report>{describe_model(teacher, "teacher", 0, limit),
                                          describe_model(trained, "student", seconds, limit)})
       .add("run_dir", student.string());
-  print_report(report, line->common_options);
+  print_report(report, line.common_options);
   return 0;
 }
 

@@ -37,33 +37,32 @@ void write_merged_run(const LoadedTask& loaded, const fs::path& run) {
 
 }  // namespace
 
-int run_merge(const Arguments& arguments) {
-  const auto line = parse_command(
-      {.name = "merge",
-       .summary = "Writes a run without adapters, to whose weights the adapters of a run are added.",
-       .positionals = {make_run_argument(), {"NEW", "folder of the new run"}},
-       .options = {make_checkpoint_option(),
-                   {.name = "peft",
-                    .default_value = false,
-                    .help = "write the adapters without the weights, in the files of the package PEFT"}},
-       .default_device = "cpu"},
-      arguments);
-  if (!line) return 0;
-  const fs::path path = check_new_path("NEW", line->positionals[1]);
-  const LoadedTask loaded = load_task(*line, ConfigPurpose::generation);
+CommandSpec make_merge_spec(const Arguments& /*words*/) {
+  return {.summary = "Writes a run without adapters, to whose weights the adapters of a run are added.",
+          .positionals = {make_run_argument(), {"NEW", "folder of the new run"}},
+          .options = {make_checkpoint_option(),
+                      {.name = "peft",
+                       .default_value = false,
+                       .help = "write the adapters without the weights, in the files of the package PEFT"}},
+          .default_device = "cpu"};
+}
+
+int run_merge(const CommandLine& line) {
+  const fs::path path = check_new_path("NEW", line.positionals[1]);
+  const LoadedTask loaded = load_task(line, ConfigPurpose::generation);
   if (!has_adapters(loaded.config()))
     throw ConfigError(loaded.checkpoint_folder.string() + ": the run has no adapters");
-  if (line->options.get<bool>("peft"))
+  if (line.options.get<bool>("peft"))
     write_new_path(path, [&](const fs::path& folder) {
       write_peft_files(Checkpoint(loaded.checkpoint_folder.string()), loaded.config(), folder);
     });
   else
     write_merged_run(loaded, path);
   print_report(Report()
-                   .add(line->options.get<bool>("peft") ? "folder" : "run", path.string())
+                   .add(line.options.get<bool>("peft") ? "folder" : "run", path.string())
                    .add("checkpoint", loaded.checkpoint_folder.string())
                    .add("parameters", count_parameters(loaded.task->model())),
-               line->common_options);
+               line.common_options);
   return 0;
 }
 

@@ -63,12 +63,12 @@ std::vector<SegmentFile> read_references(const std::vector<std::string>& paths,
   return references;
 }
 
-CommandSpec make_bleu_spec() {
+}  // namespace
+
+CommandSpec make_bleu_spec(const Arguments& /*words*/) {
   return {
-      .name = "bleu",
       .summary =
-          "Prints BLEU and chrF2 of translations with the signatures of sacrebleu, whose scores they "
-          "equal.",
+          "Prints BLEU and chrF2 of translations with the signatures of sacrebleu, whose scores they equal.",
       .positionals =
           {{"HYPOTHESIS", "translations, one segment per line; plain or compressed; -: standard input"},
            {.name = "REFERENCE", .help = "reference translations of the same segments", .is_repeated = true}},
@@ -84,16 +84,12 @@ CommandSpec make_bleu_spec() {
           "characters and ignores white space. Texts should not be tokenized."};
 }
 
-}  // namespace
-
-int run_bleu(const Arguments& arguments) {
-  const auto line = parse_command(make_bleu_spec(), arguments);
-  if (!line) return 0;
-  const std::vector<std::string>& paths = line->positionals;
+int run_bleu(const CommandLine& line) {
+  const std::vector<std::string>& paths = line.positionals;
   const SegmentFile hypothesis = read_segments(paths.front());
   const auto references = read_references({paths.begin() + 1, paths.end()}, hypothesis);
-  const bool lower_case = line->options.get<bool>("lowercase");
-  const BleuTokenizer tokenizer = parse_bleu_tokenizer(line->options.get<std::string>("tokenize"));
+  const bool lower_case = line.options.get<bool>("lowercase");
+  const BleuTokenizer tokenizer = parse_bleu_tokenizer(line.options.get<std::string>("tokenize"));
   CorpusScorer scorer({{tokenizer, lower_case}}, {lower_case}, references.size());
   for (size_t i = 0; i < hypothesis.lines.size(); ++i) {
     std::vector<std::string_view> segments;
@@ -107,10 +103,10 @@ int run_bleu(const Arguments& arguments) {
                        .add("score", score.value)
                        .add("text", score.text)
                        .add("signature", score.signature));
-    if (!line->common_options.json) print_text(score.text + "\n" + score.signature + "\n");
+    if (!line.common_options.json) print_text(score.text + "\n" + score.signature + "\n");
   }
-  if (line->common_options.json)
-    print_report(Report().add("segments", scorer.segment_count()).add("scores", rows), line->common_options);
+  if (line.common_options.json)
+    print_report(Report().add("segments", scorer.segment_count()).add("scores", rows), line.common_options);
   return 0;
 }
 

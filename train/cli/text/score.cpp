@@ -226,7 +226,8 @@ void score_translations(const LoadedTask& run, const CommandLine& line) {
     throw ConfigError("a translation model scores pairs: give TARGET, translations of the lines");
   if (line.positionals[2] == kStandardInputName) throw ConfigError("only FILE can be \"-\", standard input");
   LineInput source(line.positionals[1]), target(line.positionals[2]);
-  PairScorePrinter printer(run.as<TranslationTask>(), {source.name(), target.name()}, line.common_options.json);
+  PairScorePrinter printer(run.as<TranslationTask>(), {source.name(), target.name()},
+                           line.common_options.json);
   run_and_keep_results(
       line.common_options, [&] { score_pairs(source, target, printer); }, [&] { return printer.number(); },
       [&] { finish(printer, line.common_options); });
@@ -234,30 +235,30 @@ void score_translations(const LoadedTask& run, const CommandLine& line) {
 
 }  // namespace
 
-int run_score(const Arguments& arguments) {
-  const auto line = parse_command(
-      {.name = "score",
-       .summary = "Prints the bits, the bits per byte and the text of each line of a file, or the\n"
-                  "log-probabilities of given translations.",
-       .positionals = {make_run_argument(),
-                       {"FILE", "a text, plain or compressed; -: standard input"},
-                       {.name = "TARGET",
-                        .help = "for a translation model: translations of the lines of FILE",
-                        .is_required = false}},
-       .options = {make_checkpoint_option()},
-       .details =
-           "Lines are scored independently: the model reads a line end as context, and predicts the\n"
-           "line and its end. If the vocabulary lacks line ends, the first token of a line is not\n"
-           "predicted. Lines that are longer than data.sequence_length are scored in windows that\n"
-           "overlap by a half. A model with a segment memory reads them in segments.\n"
-           "For each pair of a translation model, prints the log-probability in nats, its mean over the\n"
-           "tokens and the end, and the translation.\n"
-           "Lines of standard input and of pipes are scored when no further lines are waiting.",
-       .uses_config = true},
-      arguments);
-  if (!line) return 0;
-  const LoadedTask run = load_task(*line, ConfigPurpose::generation);
-  run_form("score", {{{"text"}, score_text}, {{"translations"}, score_translations}}, run, *line);
+CommandSpec make_score_spec(const Arguments& /*words*/) {
+  return {.summary =
+              "Prints the bits, the bits per byte and the text of each line of a file, or the\n"
+              "log-probabilities of given translations.",
+          .positionals = {make_run_argument(),
+                          {"FILE", "a text, plain or compressed; -: standard input"},
+                          {.name = "TARGET",
+                           .help = "for a translation model: translations of the lines of FILE",
+                           .is_required = false}},
+          .options = {make_checkpoint_option()},
+          .details =
+              "Lines are scored independently: the model reads a line end as context, and predicts the\n"
+              "line and its end. If the vocabulary lacks line ends, the first token of a line is not\n"
+              "predicted. Lines that are longer than data.sequence_length are scored in windows that\n"
+              "overlap by a half. A model with a segment memory reads them in segments.\n"
+              "For each pair of a translation model, prints the log-probability in nats, its mean over the\n"
+              "tokens and the end, and the translation.\n"
+              "Lines of standard input and of pipes are scored when no further lines are waiting.",
+          .uses_config = true};
+}
+
+int run_score(const CommandLine& line) {
+  const LoadedTask run = load_task(line, ConfigPurpose::generation);
+  run_form("score", {{{"text"}, score_text}, {{"translations"}, score_translations}}, run, line);
   return 0;
 }
 

@@ -77,9 +77,43 @@ class TranslationPrinter {
   std::vector<Report> rows_;
 };
 
-CommandSpec make_translate_spec() {
+TranslatorOptions make_translator_options(const CommandLine& line) {
+  const OptionValues& o = line.options;
+  TranslatorOptions options;
+  options.search = {.beam_size = o.get<int64_t>("beam"),
+                    .length_penalty = o.get<double>("length-penalty"),
+                    .hypotheses = std::max<int64_t>(o.get<int64_t>("n-best"), 1),
+                    .max_length = o.get<int64_t>("max-length")};
+  options.batch_tokens = o.get<int64_t>("batch-tokens");
+  if (o.get<bool>("greedy")) {
+    if (is_given(line, "beam")) throw ConfigError("--greedy excludes --beam");
+    options.search.beam_size = 1;
+  }
+  if (options.search.hypotheses > options.search.beam_size)
+    throw ConfigError(concat_text("--n-best ", options.search.hypotheses, ": expected at most the beam, ",
+                                  options.search.beam_size));
+  if (is_given(line, "n-best") && o.get<bool>("scores"))
+    throw ConfigError("--scores is for single translations: the lines of --n-best have scores");
+  return options;
+}
+
+void warn_about_lines(const Translator& translator, const TranslationPrinter& printer,
+                      const TranslationModel& model) {
+  const Translator::LineCounts& counts = translator.counts();
+  if (counts.cut_lines > 0)
+    log_warning("lines with more than ", describe_sentence_limit(model),
+                ", whose ends are not translated: ", counts.cut_lines, ", the first is line ",
+                counts.first_cut_line);
+  if (counts.left_out_characters > 0)
+    log_warning("left out characters, which are not in the vocabulary: ", counts.left_out_characters);
+  warn_of_unknown_characters(counts.unknown_tokens, "the lines");
+  warn_of_unknown_text(printer.count_unknown_tokens(), "the translations");
+}
+
+}  // namespace
+
+CommandSpec make_translate_spec(const Arguments& /*words*/) {
   return {
-      .name = "translate",
       .summary = "Translates each line of a text.",
       .positionals = {make_run_argument(),
                       {.name = "FILE",
@@ -126,47 +160,10 @@ CommandSpec make_translate_spec() {
       .uses_config = true};
 }
 
-TranslatorOptions make_translator_options(const CommandLine& line) {
-  const OptionValues& o = line.options;
-  TranslatorOptions options;
-  options.search = {.beam_size = o.get<int64_t>("beam"),
-                    .length_penalty = o.get<double>("length-penalty"),
-                    .hypotheses = std::max<int64_t>(o.get<int64_t>("n-best"), 1),
-                    .max_length = o.get<int64_t>("max-length")};
-  options.batch_tokens = o.get<int64_t>("batch-tokens");
-  if (o.get<bool>("greedy")) {
-    if (is_given(line, "beam")) throw ConfigError("--greedy excludes --beam");
-    options.search.beam_size = 1;
-  }
-  if (options.search.hypotheses > options.search.beam_size)
-    throw ConfigError(concat_text("--n-best ", options.search.hypotheses, ": expected at most the beam, ",
-                                  options.search.beam_size));
-  if (is_given(line, "n-best") && o.get<bool>("scores"))
-    throw ConfigError("--scores is for single translations: the lines of --n-best have scores");
-  return options;
-}
-
-void warn_about_lines(const Translator& translator, const TranslationPrinter& printer,
-                      const TranslationModel& model) {
-  const Translator::LineCounts& counts = translator.counts();
-  if (counts.cut_lines > 0)
-    log_warning("lines with more than ", describe_sentence_limit(model),
-                ", whose ends are not translated: ", counts.cut_lines, ", the first is line ",
-                counts.first_cut_line);
-  if (counts.left_out_characters > 0)
-    log_warning("left out characters, which are not in the vocabulary: ", counts.left_out_characters);
-  warn_of_unknown_characters(counts.unknown_tokens, "the lines");
-  warn_of_unknown_text(printer.count_unknown_tokens(), "the translations");
-}
-
-}  // namespace
-
-int run_translate(const Arguments& arguments) {
-  const auto line = parse_command(make_translate_spec(), arguments);
-  if (!line) return 0;
-  const TranslatorOptions options = make_translator_options(*line);
-  LineInput input(line->positionals.size() > 1 ? line->positionals[1] : kStandardInputName);
-  const LoadedTask run = load_task(*line, ConfigPurpose::generation);
+int run_translate(const CommandLine& line) {
+  const TranslatorOptions options = make_translator_options(line);
+  LineInput input(line.positionals.size() > 1 ? line.positionals[1] : kStandardInputName);
+  const LoadedTask run = load_task(line, ConfigPurpose::generation);
   require_subject(*run.task, {"translations"}, "\"translate\"");
   const auto& task = run.as<TranslationTask>();
   if (const int64_t limit = task.model().options().max_length; options.search.max_length > limit)
@@ -174,9 +171,9 @@ int run_translate(const Arguments& arguments) {
                                   ": this model translates at most ", limit,
                                   " tokens, twice data.max_length and one"));
   Translator translator(task.model(), task.tokenizer(), options);
-  const CommonOptions& common = line->common_options;
-  TranslationPrinter printer(is_given(*line, "n-best") && line->options.get<int64_t>("n-best") > 0,
-                             line->options.get<bool>("scores"), common.json);
+  const CommonOptions& common = line.common_options;
+  TranslationPrinter printer(is_given(line, "n-best") && line.options.get<int64_t>("n-best") > 0,
+                             line.options.get<bool>("scores"), common.json);
   const bool shows_progress =
       choose_progress_style(common.quiet) == ProgressStyle::terminal && isatty(STDOUT_FILENO) == 0;
   int64_t before = 0;
