@@ -8,7 +8,6 @@
 #include "core/system/files.h"
 #include "core/system/folder.h"
 #include "data/files/file.h"
-#include "train/finite.h"
 
 namespace tapeformer {
 namespace {
@@ -295,20 +294,6 @@ TrainingState Checkpoint::read_verified_state() const {
 
 void Checkpoint::verify_model_checksum() const {
   open_model_file().verify(find_checksum(read_verified_state(), kModelFile));
-}
-
-bool Checkpoint::is_intact() const try {
-  verify_config_checksum();
-  const TrainingState state = read_verified_state();
-  for (const char* name : {kModelFile, kOptimizerFile}) {
-    const SafetensorsFile file(file_path(name));
-    file.verify(find_checksum(state, name));
-    for (const auto& [tensor, entry] : file.entries())
-      if (is_floating(entry.dtype) && find_non_finite({{tensor, file.read(tensor)}})) return false;
-  }
-  return true;
-} catch (const CheckpointError&) {
-  return false;
 }
 
 SafetensorsFile Checkpoint::open_model_file() const {

@@ -100,9 +100,6 @@ class Checkpoint {
   // Throws CheckpointError if state.json or model.safetensors does not match its checksum. Reads the whole
   // file.
   void verify_model_checksum() const;
-  // Returns whether all files match their checksums and all elements of the tensors are finite. Reads all
-  // files.
-  bool is_intact() const;
   // Opens model.safetensors and checks its header, so that sizes can be compared before a model is built.
   SafetensorsFile open_model_file() const;
   // load_model() copies the weights into the tensors in `expected`, and load_optimizer() copies the optimizer

@@ -7,7 +7,6 @@
 #include "core/system/log.h"
 #include "models/layers/low_rank.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/earlier_checkpoint.h"
 #include "train/finite.h"
 #include "train/name_patterns.h"
 
@@ -166,19 +165,16 @@ std::string find_initial_checkpoint(const std::string& path) try {
 void load_initial_weights(const Config& config, const Module& model,
                           const std::vector<std::string>& new_modules) {
   const Checkpoint checkpoint(find_initial_checkpoint(config.model.init));
-  TensorPlan plan;
-  load_or_name_earlier(checkpoint.folder(), CheckpointUse::inference, [&] {
-    if (checkpoint.read_state().base)
-      throw ConfigError(kKey + checkpoint.folder() +
-                        ": the run has adapters; tapeformer merge adds them to the weights");
-    const SafetensorsFile file = checkpoint.open_model_file();
-    plan = make_plan(file, config, model, new_modules);
-    const NamedTensors targets = list_targets(file, plan);
-    check_weights(file, targets);
-    warn_of_other_settings(checkpoint, config);
-    checkpoint.load_model(targets);
-    check_finite(plan.copied, kKey + checkpoint.folder());
-  });
+  if (checkpoint.read_state().base)
+    throw ConfigError(kKey + checkpoint.folder() +
+                      ": the run has adapters; tapeformer merge adds them to the weights");
+  const SafetensorsFile file = checkpoint.open_model_file();
+  const TensorPlan plan = make_plan(file, config, model, new_modules);
+  const NamedTensors targets = list_targets(file, plan);
+  check_weights(file, targets);
+  warn_of_other_settings(checkpoint, config);
+  checkpoint.load_model(targets);
+  check_finite(plan.copied, kKey + checkpoint.folder());
   log_info("weights initialised from ", checkpoint.folder(), ": ", plan.copied.size(), " tensors copied",
            describe_names("new", plan.new_names), describe_names("unused", plan.unused));
 }

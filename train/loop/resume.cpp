@@ -6,7 +6,6 @@
 #include "core/system/log.h"
 #include "train/checkpoint/adapters.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/earlier_checkpoint.h"
 #include "train/finite.h"
 #include "train/loop/checkpoint_writer.h"
 
@@ -78,9 +77,18 @@ std::optional<TrainingState> resume_run(const RunDirectory& directory, const Con
     return std::nullopt;
   }
   const Checkpoint checkpoint(find_checkpoint(run_dir, false));
-  const TrainingState state = load_or_name_earlier(checkpoint.folder(), CheckpointUse::resume, [&] {
-    return load_state(checkpoint, config, task, data, optimizer);
-  });
+  const TrainingState state = [&] {
+    const std::string advice =
+        "; if this checkpoint is damaged, remove it to continue from an earlier one in " +
+        std::filesystem::path(checkpoint.folder()).parent_path().string();
+    try {
+      return load_state(checkpoint, config, task, data, optimizer);
+    } catch (const CheckpointError& error) {
+      throw CheckpointError(error.what() + advice);
+    } catch (const DivergenceError& error) {
+      throw DivergenceError(error.what() + advice);
+    }
+  }();
   optimizer.swap_averaged_weights();
   optimizer.set_step_count(state.optimizer_step_count);
   directory.prepare(config, state.step, state.last_evaluation_step == state.step);

@@ -4,7 +4,6 @@
 #include "train/build.h"
 #include "train/checkpoint/adapters.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/earlier_checkpoint.h"
 #include "train/distributed/processes.h"
 #include "train/tasks/registry/make_task.h"
 
@@ -148,24 +147,16 @@ fs::path LoadedTask::samples_folder() const {
 }
 
 LoadedTask load_task(const RunChoice& choice) {
-  const fs::path folder = find_checkpoint_folder(choice);
-  return load_or_name_earlier(folder.string(), CheckpointUse::inference, [&] {
-    const Checkpoint checkpoint(folder.string());
-    checkpoint.verify_config_checksum();
-    const Config config = read_config(checkpoint, choice);
-    try {
-      return load(checkpoint, config, choice);
-    } catch (const CheckpointError& error) {
-      // If the checkpoint matches the config without the settings, the settings are the cause.
-      RunChoice without_settings = choice;
-      without_settings.config_settings.clear();
-      const Config training_config = read_config(checkpoint, without_settings);
-      if (find_differing_keys(config, training_config).empty()) throw;
-      load(checkpoint, training_config, without_settings);
-      throw ConfigError(
-          concat_text("the settings do not match the weights of the checkpoint: ", error.what()));
-    }
-  });
+  const Checkpoint checkpoint(find_checkpoint_folder(choice).string());
+  checkpoint.verify_config_checksum();
+  const Config config = read_config(checkpoint, choice);
+  try {
+    return load(checkpoint, config, choice);
+  } catch (const CheckpointError& error) {
+    if (choice.config_settings.empty()) throw;
+    checkpoint.verify_model_checksum();  // if the files are intact, the settings are the cause
+    throw ConfigError(concat_text("the settings do not match the weights of the checkpoint: ", error.what()));
+  }
 }
 
 }  // namespace tapeformer
