@@ -12,7 +12,7 @@ set(other_headers
   data/images/images.h data/images/png.h data/speech/dataset.h data/speech/phones/phone_scoring.h data/translation/corpus_scorer.h
   train/build.h train/evaluate.h train/metrics.h train/optimization/optimizer.h train/optimization/schedule.h train/tasks/registry/load_task.h train/tasks/registry/make_task.h train/tasks/dataset_batches.h train/tasks/autoregressive.h train/tasks/speech/task.h train/loop/trainer.h
   train/checkpoint/checkpoint.h train/checkpoint/run_directory.h train/checkpoint/safetensors.h
-  train/config/config.h train/config/schema.h train/cli/run.h train/distributed/communicator.h train/distributed/processes.h)
+  train/config/config.h train/config/schema.h train/cli/run.h train/distributed/communicator.h train/distributed/processes.h tests/attention/kind_tests.h)
 
 # Headers for projects that add this tree with add_subdirectory: links to the folders, and the umbrella header.
 list(TRANSFORM core_headers REPLACE "(.+)" "#include <tapeformer/\\1>" OUTPUT_VARIABLE umbrella)
@@ -23,7 +23,7 @@ file(CONFIGURE OUTPUT include/tapeformer/tapeformer.h @ONLY CONTENT
 
 @umbrella@
 ")
-foreach(folder core autograd ops models data train)
+foreach(folder core autograd ops models data train tests)
   file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${folder} ${PROJECT_BINARY_DIR}/include/tapeformer/${folder} SYMBOLIC)
 endforeach()
 

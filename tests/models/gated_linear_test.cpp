@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "models/attention/kind_tests.h"
 #include "models/attention/kinds/gated/options.h"
 #include "models/layers/option_error.h"
+#include "tests/attention/kind_tests.h"
 #include "tests/models/segments.h"
 #include "tests/support/devices.h"
 

@@ -1,6 +1,6 @@
 // Runs the tests of attention kinds for every built-in kind. Also checks that these tests fail for attention
 // kinds with deliberate faults.
-#include "models/attention/kind_tests.h"
+#include "tests/attention/kind_tests.h"
 
 #include <doctest/doctest.h>
 

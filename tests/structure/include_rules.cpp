@@ -53,12 +53,13 @@ const std::vector<Folder>& folders() {
       {"train/cli/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
         "train/pretrained/", "train/distributed/", "train/tasks/", "train/loop/", "train/bench/",
-        "train/report/", "train/reproduce/", "train/cli/"}},
+        "train/report/", "train/reproduce/", "train/cli/", "tests/attention/"}},
       {"train/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/distributed/", "train/"}},
       {"python/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
         "train/distributed/", "train/tasks/", "train/loop/", "train/cli/", "python/"}},
+      {"tests/attention/", {"core/", "autograd/", "ops/", "models/", "tests/attention/"}},
       {"tests/", {"core/", "autograd/", "ops/", "models/", "data/", "train/", "tests/"}}};
   return *list;
 }

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "core/base/errors.h"
-#include "models/attention/kind_tests.h"
+#include "tests/attention/kind_tests.h"
 #include "train/build.h"
 #include "train/cli/commands.h"
 #include "train/config/config.h"

@@ -57,11 +57,6 @@ class FileReader {
   std::vector<ConfigProblem>& problems_;
 };
 
-// Returns whether earlier versions wrote this key to the config.toml of a run.
-bool is_removed_key(const std::string& name) {
-  return name == "data.allow_commands" || name == "run.time_products";
-}
-
 }  // namespace
 
 ConfigFiles read_config_files(const std::string& path, std::vector<ConfigProblem>& problems) {
@@ -76,17 +71,18 @@ void ConfigLayerApplier::apply(const ConfigLayer& layer, Config& config) {
     if (!is_config_table(table.name) && unknown_tables.insert(table.name).second)
       problems_.push_back({table.position, describe_unknown_table(table.name)});
 
-  bool sets_steps = false, sets_epochs = false;
+  std::set<std::string> names;
   for (const auto& setting : layer.settings) {
-    sets_steps |= setting.name() == "train.steps";
-    sets_epochs |= setting.name() == "train.epochs";
+    names.insert(setting.name());
     const bool unknown = !setting.table_name.empty() && !is_config_table(setting.table_name);
     if (unknown && !unknown_tables.contains(setting.table_name))
       problems_.push_back({setting.key_position, describe_unknown_table(setting.table_name)});
     if (!unknown && setting.table_name != "attention") apply_setting(setting, config);
   }
-  if (sets_steps && !sets_epochs && config.train.steps > 0) config.train.epochs = 0;
-  if (sets_epochs && !sets_steps && config.train.epochs > 0) config.train.steps = 0;
+  for (const SchemaKey& key : schema_)
+    if (names.contains(key.name()) && !names.contains(key.excluded_key) && !key.is_default(config))
+      for (const SchemaKey& other : schema_)
+        if (other.name() == key.excluded_key) other.reset(config);
 }
 
 void ConfigLayerApplier::apply_setting(const Setting& setting, Config& config) {

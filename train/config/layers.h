@@ -30,8 +30,8 @@ class ConfigLayerApplier {
                      std::vector<ConfigProblem>& problems)
       : schema_(schema), options_(options), problems_(problems) {}
 
-  // Overrides values in `config` with the settings of a layer. If the layer sets only one of the keys
-  // train.steps and train.epochs, and the value is positive, the other key becomes 0.
+  // Overrides values in `config` with the settings of a layer, and resets keys that they exclude; see
+  // SchemaKey::excluded_key.
   void apply(const ConfigLayer& layer, Config& config);
 
   // Returns the position of the last setting of a key, or null if no layer sets the key.

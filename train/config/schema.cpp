@@ -262,9 +262,11 @@ void add_train(std::vector<SchemaKey>& keys) {
   table.add("steps", &TrainConfig::steps, "length in optimizer steps; excludes epochs")
       .require_at_least(0)
       .allow_change_on_resume();
+  keys.back().excluded_key = "train.epochs";
   table.add("epochs", &TrainConfig::epochs, "length in passes over the training data; excludes steps")
       .require_range(0, 1e9)
       .allow_change_on_resume();
+  keys.back().excluded_key = "train.steps";
   table.add("accumulate", &TrainConfig::accumulate, "batches per optimizer step").require_range(1, kMaxSize);
   table.add("eval_every", &TrainConfig::eval_every, "steps between evaluations; 0: only at the end")
       .require_at_least(0)
@@ -374,6 +376,10 @@ std::vector<SchemaKey> make_config_schema() {
   add_lora(keys);
   add_distill(keys);
   return keys;
+}
+
+bool is_removed_key(const std::string& name) {
+  return name == "data.allow_commands" || name == "run.time_products";
 }
 
 std::string describe_unmet_condition(const KeyCondition& condition, const Config& config) {

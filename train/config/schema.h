@@ -16,6 +16,9 @@ std::vector<std::string> list_config_tables();
 // Returns all keys, grouped by table.
 std::vector<SchemaKey> make_config_schema();
 
+// Returns whether earlier versions wrote this key ("table.key") to the config.toml of a run.
+bool is_removed_key(const std::string& name);
+
 // Returns the reason why a config does not meet a condition, such as
 //   belongs to data sets of images of a known size, and data.dataset is "copy"
 std::string describe_unmet_condition(const KeyCondition& condition, const Config& config);

@@ -40,6 +40,8 @@ struct SchemaKey {
   // Returns an error message for an invalid value, or "" for a valid value. If the function is empty, all
   // values that match `spec` are valid.
   std::function<std::string(const OptionValue&)> find_error;
+  // A key ("table.key"). A layer that changes this key from its default and does not set that key resets it.
+  std::string excluded_key = {};
 
   std::string name() const { return table_name + "." + spec.name; }
   bool is_default(const Config& config) const { return get(config) == get_default(config); }

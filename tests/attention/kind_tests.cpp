@@ -1,4 +1,4 @@
-#include "models/attention/kind_tests.h"
+#include "tests/attention/kind_tests.h"
 
 #include <algorithm>
 #include <cmath>
