@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -32,6 +33,10 @@ bool is_integer_between(const Json& value, int64_t min, int64_t max) {
          value.get<int64_t>() >= min && value.get<int64_t>() <= max;
 }
 
+bool is_finite(const Json& value) {
+  return value.is_number() && std::isfinite(value.get<double>());
+}
+
 // Parses JSON and limits the depth of nesting. nlohmann::json copies, compares and prints values recursively,
 // so deeply nested values could overflow the stack.
 Json parse(const std::string& text, const std::string& prefix) {
@@ -59,6 +64,22 @@ struct JsonObjectReader::Object {
     if (found == json.end()) throw CheckpointError(concat_text(prefix, key, ": is missing"));
     return *found;
   }
+  // Returns the entry `key`. Throws CheckpointError, which says what is `expected`, unless is_valid(entry).
+  template <class IsValid>
+  const Json& require(const std::string& key, const std::string& expected, IsValid is_valid) const {
+    const Json& value = at(key);
+    if (!std::invoke(is_valid, value))
+      throw CheckpointError(
+          concat_text(prefix, key, ": expected ", expected, ", got ", format_json_value(value)));
+    return value;
+  }
+  template <class IsValid>
+  const Json& require_list(const std::string& key, const std::string& expected, IsValid is_valid) const {
+    return require(key, expected, [&](const Json& value) {
+      return value.is_array() && std::all_of(value.begin(), value.end(),
+                                             [&](const Json& one) { return std::invoke(is_valid, one); });
+    });
+  }
 };
 
 JsonObjectReader::JsonObjectReader(const std::string& text, const std::string& prefix)
@@ -68,11 +89,6 @@ JsonObjectReader::JsonObjectReader(std::shared_ptr<const Object> object) : objec
   if (!object_->json.is_object())
     throw CheckpointError(
         concat_text(object_->prefix, "expected an object, got ", format_json_value(object_->json)));
-}
-
-void JsonObjectReader::fail(const std::string& key, const std::string& expected) const {
-  throw CheckpointError(concat_text(object_->prefix, key, ": expected ", expected, ", got ",
-                                    format_json_value(object_->at(key))));
 }
 
 bool JsonObjectReader::has_key(const std::string& key) const {
@@ -94,9 +110,8 @@ std::vector<std::string> JsonObjectReader::keys() const {
 }
 
 JsonObjectReader JsonObjectReader::get_object(const std::string& key) const {
-  if (!object_->at(key).is_object()) fail(key, "an object");
-  return JsonObjectReader(
-      std::make_shared<const Object>(Object{object_->at(key), object_->prefix + key + "."}));
+  const Json& value = object_->require(key, "an object", &Json::is_object);
+  return JsonObjectReader(std::make_shared<const Object>(Object{value, object_->prefix + key + "."}));
 }
 
 std::string JsonObjectReader::to_json() const {
@@ -104,34 +119,28 @@ std::string JsonObjectReader::to_json() const {
 }
 
 int64_t JsonObjectReader::get_integer(const std::string& key, int64_t min, int64_t max) const {
-  const Json& value = object_->at(key);
-  if (!is_integer_between(value, min, max)) fail(key, concat_text("an integer from ", min, " to ", max));
-  return value.get<int64_t>();
+  return object_->require(key, concat_text("an integer from ", min, " to ", max),
+                          [&](const Json& value) { return is_integer_between(value, min, max); });
 }
 
 std::vector<int64_t> JsonObjectReader::get_integers(const std::string& key, int64_t min, int64_t max) const {
-  const Json& value = object_->at(key);
-  const auto fits = [&](const Json& element) { return is_integer_between(element, min, max); };
-  if (!value.is_array() || !std::all_of(value.begin(), value.end(), fits))
-    fail(key, concat_text("a list of integers from ", min, " to ", max));
-  return value.get<std::vector<int64_t>>();
+  return object_->require_list(key, concat_text("a list of integers from ", min, " to ", max),
+                               [&](const Json& value) { return is_integer_between(value, min, max); });
 }
 
 double JsonObjectReader::get_number(const std::string& key, double min, double max,
                                     const std::string& expected) const {
-  const Json& value = object_->at(key);
-  const bool fits = value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= min &&
-                    value.get<double>() <= max;
-  if (!fits) fail(key, expected);
-  return value.get<double>();
+  return object_->require(key, expected, [&](const Json& value) {
+    return is_finite(value) && value.get<double>() >= min && value.get<double>() <= max;
+  });
 }
 
 double JsonObjectReader::get_number(const std::string& key) const {
-  return get_number(key, -kInfinity, kInfinity, "a finite number");
+  return object_->require(key, "a finite number", is_finite);
 }
 
 std::optional<double> JsonObjectReader::get_number_or_null(const std::string& key) const {
-  return object_->at(key).is_null() ? std::nullopt : std::optional(get_number(key));
+  return is_null(key) ? std::nullopt : std::optional(get_number(key));
 }
 
 double JsonObjectReader::get_seconds(const std::string& key) const {
@@ -139,37 +148,25 @@ double JsonObjectReader::get_seconds(const std::string& key) const {
 }
 
 std::vector<double> JsonObjectReader::get_numbers(const std::string& key) const {
-  const Json& value = object_->at(key);
-  const auto is_finite = [](const Json& element) {
-    return element.is_number() && std::isfinite(element.get<double>());
-  };
-  if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_finite))
-    fail(key, "a list of finite numbers");
-  return value.get<std::vector<double>>();
+  return object_->require_list(key, "a list of finite numbers", is_finite);
 }
 
 std::string JsonObjectReader::get_string(const std::string& key) const {
-  const Json& value = object_->at(key);
-  if (!value.is_string()) fail(key, "a string");
-  return value.get<std::string>();
+  return object_->require(key, "a string", &Json::is_string);
 }
 
 std::vector<std::string> JsonObjectReader::get_strings(const std::string& key) const {
-  const Json& value = object_->at(key);
-  const auto is_text = [](const Json& element) { return element.is_string(); };
-  if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_text)) fail(key, "a list of strings");
-  return value.get<std::vector<std::string>>();
+  return object_->require_list(key, "a list of strings", &Json::is_string);
 }
 
 uint32_t JsonObjectReader::get_crc32(const std::string& key) const {
-  const Json& value = object_->at(key);
   uint32_t crc32 = 0;
-  if (value.is_string()) {
-    const auto& text = value.get_ref<const std::string&>();
+  object_->require(key, "eight hexadecimal digits", [&](const Json& value) {
+    const std::string text = value.is_string() ? value.get<std::string>() : "";
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), crc32, 16);
-    if (error == std::errc() && format_crc32(crc32) == text) return crc32;
-  }
-  fail(key, "eight hexadecimal digits");
+    return error == std::errc() && format_crc32(crc32) == text;
+  });
+  return crc32;
 }
 
 }  // namespace tapeformer

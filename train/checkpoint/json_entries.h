@@ -42,7 +42,6 @@ class JsonObjectReader {
  private:
   struct Object;
   explicit JsonObjectReader(std::shared_ptr<const Object> object);
-  [[noreturn]] void fail(const std::string& key, const std::string& expected) const;
 
   std::shared_ptr<const Object> object_;
 };
