@@ -38,6 +38,28 @@ void scatter_into(const Tensor& target, const Tensor& source_any, const Tensor& 
   });
 }
 
+// Returns the rows of `table` (rows, dim) that `rows` (…) selects, (…, dim).
+Tensor take_rows(const Tensor& table, const Tensor& rows) {
+  Shape shape = rows.shape();
+  shape.append(table.size(1));
+  const Tensor y = Tensor::empty(shape, table.dtype(), table.device());
+  dispatch_float_or_double("embedding", table, [&]<class T>(auto backend) {
+    gather_rows(backend, table.data<T>(), table.size(0), rows.data<int64_t>(), y.data<T>(), rows.numel(),
+                table.size(1));
+  });
+  return y;
+}
+
+// Returns the adjoint of take_rows(), (count, dim).
+Tensor sum_rows(const Tensor& x_any, const Tensor& rows, int64_t count) {
+  const Tensor x = make_contiguous(x_any);
+  const Tensor y = Tensor::zeros({count, x.size(-1)}, x.dtype(), x.device());
+  dispatch_float_or_double("scatter_rows", x, [&]<class T>(auto backend) {
+    scatter_add_rows(backend, x.data<T>(), rows.data<int64_t>(), y.data<T>(), count, rows.numel(), y.size(1));
+  });
+  return y;
+}
+
 }  // namespace
 
 Tensor prepare_index(const char* op, const Tensor& index, int64_t size, Device device) {
@@ -57,23 +79,19 @@ Tensor embedding(const Tensor& table, const Tensor& index) {
   check(table.rank() == 2 && table.is_contiguous(), "embedding", "the table must be (rows, dim), not ",
         table.shape());
   const Tensor rows = prepare_index("embedding", index, table.size(0), table.device());
-  const int64_t dim = table.size(1);
+  return record(
+      "embedding", take_rows(table, rows), {&table},
+      [rows, count = table.size(0)](const Tensor& g) { return Gradients{sum_rows(g, rows, count)}; });
+}
+
+Tensor scatter_rows(const Tensor& x, const Tensor& index, int64_t count) {
+  check_defined("scatter_rows", "x", x, "the index", index);
   Shape shape = index.shape();
-  shape.append(dim);
-  const Tensor y = Tensor::empty(shape, table.dtype(), table.device());
-  dispatch_float_or_double("embedding", table, [&]<class T>(auto backend) {
-    gather_rows(backend, table.data<T>(), table.size(0), rows.data<int64_t>(), y.data<T>(), rows.numel(),
-                dim);
-  });
-  return record("embedding", y, {&table}, [rows, shape = table.shape()](const Tensor& gradient) {
-    const Tensor g = make_contiguous(gradient);
-    const Tensor gtable = Tensor::zeros(shape, g.dtype(), g.device());
-    dispatch_float_or_double("embedding", g, [&]<class T>(auto backend) {
-      scatter_add_rows(backend, g.data<T>(), rows.data<int64_t>(), gtable.data<T>(), shape[0], rows.numel(),
-                       shape[1]);
-    });
-    return Gradients{gtable};
-  });
+  shape.append(x.size(-1));
+  check(x.shape() == shape, "scatter_rows", "x ", x.shape(), " does not match the index ", index.shape());
+  const Tensor rows = prepare_index("scatter_rows", index, count, x.device());
+  return record("scatter_rows", sum_rows(x, rows, count), {&x},
+                [rows](const Tensor& g) { return Gradients{take_rows(make_contiguous(g), rows)}; });
 }
 
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {

@@ -8,6 +8,9 @@ namespace tapeformer {
 // Returns table[i], a row of table (rows, dim), for each element i of index (…). The result is (…, dim).
 // The gradient of `table` is dense.
 Tensor embedding(const Tensor& table, const Tensor& index);
+// Returns a tensor (count, dim) whose row i is the sum of the rows of x (…, dim) for which `index` (…) is i.
+// The op is the adjoint of embedding(). Rows with equal indices are added in their order.
+Tensor scatter_rows(const Tensor& x, const Tensor& index, int64_t count);
 // Returns the elements of x that `index` selects along dimension `dim`, in the shape of `index`. For
 // example, if x has rank 3 and dim is 1, result[i, j, k] = x[i, index[i, j, k], k]. index has the rank of x,
 // and the sizes of x in the other dimensions.

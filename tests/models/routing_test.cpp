@@ -7,7 +7,7 @@
 
 #include "models/layers/option_error.h"
 #include "ops/sum.h"
-#include "ops/token_selection.h"
+#include "ops/top_positions.h"
 #include "ops/view.h"
 #include "tests/models/kinds.h"
 #include "tests/support/random.h"

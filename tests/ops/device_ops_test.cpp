@@ -126,6 +126,16 @@ TEST_CASE("cuda: an index out of range is an error if it is on the CPU, and give
   }
 }
 
+TEST_CASE("scatter_rows sums the rows with equal indices, on all devices") {
+  for (const Device device : list_devices()) {
+    const Tensor x = Tensor::from_vector<double>({1, 2, 4, 8, 16, 32}, {3, 2}).to(device);
+    const Tensor index = Tensor::from_vector<int64_t>({2, 0, 2}, {3}).to(device);
+    CHECK(scatter_rows(x, index, 4).to_vector() == std::vector<double>{4, 8, 0, 0, 17, 34, 0, 0});
+    CHECK_THROWS_WITH_AS(scatter_rows(x, Tensor::zeros({2}, DType::int64), 4),
+                         "scatter_rows: x (3, 2) does not match the index (2)", ShapeError);
+  }
+}
+
 namespace {
 
 // Takes two optimizer steps for `arrays` parameters of various sizes and one unaligned parameter. Returns the

@@ -16,7 +16,6 @@
 #include "ops/norm.h"
 #include "ops/reduce.h"
 #include "ops/softmax.h"
-#include "ops/token_selection.h"
 #include "ops/view.h"
 #include "tests/support/random.h"
 
@@ -119,19 +118,13 @@ void add_views(std::vector<OpCase>& table) {
   table.push_back({"scatter_add",
                    [](const Inputs& in) { return square(scatter_add(in[0], 1, in[2], in[1])); },
                    {x, normal({2, 2, 5}, 3), index}});
-  // The positions of 3 of 7 tokens, for each of 2 examples, 2 heads and 2 clusters.
-  const Tensor selection = Tensor::from_vector<int64_t>(
-      {0, 2, 5, 2, 3, 6, 1, 2, 3, 0, 2, 3, 4, 5, 6, 1, 3, 5, 0, 1, 2, 0, 3, 6}, {2, 2, 2, 3});
-  table.push_back({"gather_tokens",
-                   [](const Inputs& in) { return square(gather_tokens(in[0], in[1])); },
-                   {normal({2, 7, 2, 3}), selection}});
-  table.push_back({"scatter_mean_tokens",
-                   [](const Inputs& in) { return square(scatter_mean_tokens(in[0], in[1], 7)); },
-                   {normal({2, 2, 3, 2, 5}), selection}});
   const Tensor rows = Tensor::from_vector<uint8_t>({3, 0, 3, 1}, {2, 2});
   table.push_back({"embedding",
                    [](const Inputs& in) { return square(embedding(in[0], in[1])); },
                    {normal({4, 7}), rows}});
+  table.push_back({"scatter_rows",
+                   [](const Inputs& in) { return square(scatter_rows(in[0], in[1], 5)); },
+                   {normal({2, 2, 7}), rows}});
 }
 
 void add_reductions(std::vector<OpCase>& table) {

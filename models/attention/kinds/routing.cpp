@@ -11,7 +11,7 @@
 #include "ops/lengths.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
-#include "ops/token_selection.h"
+#include "ops/top_positions.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -75,8 +75,10 @@ class RoutingKind final : public Attention {
     const auto select = [&] { return selected_tokens(detach(q), size, mask, context.training); };
     const Tensor selection =
         context.decisions ? context.decisions->get_or_decide(name + ".clusters", select) : select();
+    const int64_t token_rows = batch * length * q.size(2);
     const auto in_clusters = [&](const Tensor& x) {
-      return reshape(gather_tokens(x, selection), {batch * clusters, size, x.size(2), x.size(3)});
+      return reshape(embedding(reshape(contiguous(x), {token_rows, x.size(3)}), selection),
+                     {batch * clusters, size, x.size(2), x.size(3)});
     };
     AttentionMask cluster_mask{.causal = mask.causal, .key_lengths = {}};
     if (mask.key_lengths.defined()) {
@@ -92,22 +94,33 @@ class RoutingKind final : public Attention {
     const Tensor out = softmax_attention(
         queries, queries, in_clusters(v),
         make_softmax_attention_options(queries, queries, cluster_mask, dropout_, context, name));
-    return scatter_mean_tokens(reshape(out, {batch, clusters, size, q.size(2), v.size(3)}), selection,
-                               length);
+    const auto add_up = [&](const Tensor& x) {
+      return scatter_rows(reshape(x, {batch, clusters, size, q.size(2), x.size(3)}), selection, token_rows);
+    };
+    const Tensor counts =
+        add_up(Tensor::full({batch * clusters, size, q.size(2), 1}, 1, q.dtype(), q.device()));
+    const Tensor weights =
+        div(Tensor::full(counts.shape(), 1, q.dtype(), q.device()), add(relu(add(counts, -1)), 1));
+    return reshape(mul(add_up(out), weights), v.shape());
   }
 
-  // Returns the positions of the `size` tokens nearest to each centroid, (batch, heads, clusters, size)
-  // int64, in increasing order. In training, also adds the queries to the statistics.
+  // Returns the `size` tokens nearest to each centroid in increasing order: their rows in a matrix of all
+  // tokens and heads, (batch, clusters, size, heads) int64. In training, also adds the queries to the
+  // statistics.
   Tensor selected_tokens(const Tensor& q, int64_t size, const AttentionMask& mask, bool training) const {
     const NoGradScope no_grad;
-    const int64_t batch = q.size(0), length = q.size(1);
+    const int64_t batch = q.size(0), length = q.size(1), heads = q.size(2);
     const Tensor unit = normalize_rows(q);
     Tensor scores = matmul(normalize_rows(centroids_), permute(unit, {0, 2, 3, 1}));
     if (training) add_queries(unit, scores, mask);
     if (mask.key_lengths.defined())
       scores =
           add(scores, reshape(make_length_score_mask(mask.key_lengths, length, q), {batch, 1, 1, length}));
-    return select_top_positions(scores, size);
+    const Tensor positions = permute(select_top_positions(scores, size), {0, 2, 3, 1}).to(DType::float64);
+    Tensor first_rows = Tensor::empty({batch, 1, 1, heads}, DType::float64);  // of the first token
+    for (int64_t i = 0; i < batch * heads; ++i)
+      first_rows.data<double>()[i] = static_cast<double>(i / heads * length * heads + i % heads);
+    return add(mul(positions, static_cast<double>(heads)), first_rows.to(q.device())).to(DType::int64);
   }
   // Adds each normalised query in `unit` to the sum of its nearest centroid in sums_, and 1 to the count of
   // this centroid. Skips masked queries.

@@ -1,11 +1,11 @@
-// Tests of token selections against their definitions. The cases in op_table.cpp test gradients and devices.
+// Tests of select_top_positions() against its definition.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/base/errors.h"
-#include "ops/token_selection.h"
+#include "ops/top_positions.h"
 #include "tests/support/devices.h"
 #include "tests/support/random.h"
 
@@ -63,40 +63,11 @@ TEST_CASE("select_top_positions selects NaN first, -inf last, and the first of e
   }
 }
 
-TEST_CASE("scatter_mean_tokens returns the mean over the clusters of a token, and 0 without clusters") {
-  const Tensor selection = Tensor::from_vector<int64_t>({0, 2, 2, 3}, {1, 1, 2, 2});
-  const Tensor x = Tensor::from_vector<double>({1, 2, 4, 8}, {1, 2, 2, 1, 1});
-  CHECK(scatter_mean_tokens(x, selection, 5).to_vector() == std::vector<double>{1, 0, 3, 8, 0});
-  const Tensor y = Tensor::from_vector<double>({10, 20, 30, 40, 50}, {1, 5, 1, 1});
-  CHECK(gather_tokens(y, selection).to_vector() == std::vector<double>{10, 30, 30, 40});
-}
-
-TEST_CASE("selections of tokens throw ShapeError for mismatched shapes") {
+TEST_CASE("select_top_positions throws ShapeError for a count that is out of range") {
   const Tensor x = normal({2, 7, 3, 4});
   CHECK_THROWS_WITH_AS(select_top_positions(x, 5),
                        "select_top_positions: count must be from 1 to 4 for x (2, 7, 3, 4), not 5",
                        ShapeError);
   CHECK_THROWS_AS(select_top_positions(x, 0), ShapeError);
   CHECK_THROWS_AS(select_top_positions(Tensor::zeros({}), 1), ShapeError);
-  CHECK_THROWS_WITH_AS(gather_tokens(x, Tensor::zeros({2, 2, 1, 5}, DType::int64)),
-                       "gather_tokens: x (2, 7, 3, 4) does not match the selection (2, 2, 1, 5)", ShapeError);
-  CHECK_THROWS_WITH_AS(scatter_mean_tokens(x, Tensor::zeros({2, 3, 1, 5}, DType::int64), 7),
-                       "scatter_mean_tokens: x (2, 7, 3, 4) does not match the selection (2, 3, 1, 5)",
-                       ShapeError);
-}
-
-TEST_CASE(
-    "scatter_mean_tokens sums bfloat16 rows in float32, and gather_tokens copies them, on all devices") {
-  for (const Device device : list_devices()) {
-    const Tensor selection =
-        Tensor::from_vector<int64_t>({0, 2, 4, 1, 2, 4, 0, 2, 3}, {1, 1, 3, 3}).to(device);
-    const Tensor x = normal({1, 3, 3, 1, 33}, 1, DType::bfloat16).to(device);
-    const Tensor sums = scatter_mean_tokens(x.to(DType::float32), selection, 5);
-    CHECK(max_difference(scatter_mean_tokens(x, selection, 5), sums.to(DType::bfloat16)) == 0);
-    const Tensor y = normal({1, 5, 1, 33}, 2, DType::bfloat16).to(device);
-    CHECK(max_difference(gather_tokens(y, selection), gather_tokens(y.to(DType::float32), selection)) == 0);
-    set_requires_grad(x);
-    backward(scatter_mean_tokens(x, selection, 5), y);
-    CHECK(gradient(x).dtype() == DType::bfloat16);
-  }
 }

@@ -1,4 +1,4 @@
-#include "ops/kernels/token_selection.h"
+#include "ops/kernels/top_positions.h"
 
 #include <bit>
 
@@ -95,37 +95,6 @@ __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t
   }
 }
 
-template <class T>
-__global__ void gather_tokens_kernel(TokenSelection s, const T* x, const Compute<T>* weights, T* y,
-                                     int64_t n) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) {
-    const int64_t d = i % s.dim, h = i / s.dim % s.heads, row = i / s.dim / s.heads;
-    const int64_t b = row / (s.clusters * s.count), slot = row % (s.clusters * s.count);
-    const int64_t token = s.positions[(b * s.heads + h) * s.clusters * s.count + slot];
-    const int64_t from = (b * s.length + token) * s.heads + h;
-    const T value = x[from * s.dim + d];
-    y[i] = weights ? static_cast<T>(static_cast<Compute<T>>(value) * weights[from]) : value;
-  }
-}
-
-template <class T>
-__global__ void scatter_tokens_kernel(TokenSelection s, const T* x, Compute<T>* weights, T* y, int64_t n) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) {
-    const int64_t d = i % s.dim, to = i / s.dim, h = to % s.heads, row = to / s.heads, b = row / s.length;
-    Compute<T> sum = 0;
-    int match_count = 0;
-    for (int64_t c = 0; c < s.clusters; ++c) {
-      const int64_t slot = s.find(b * s.heads + h, c, row % s.length);
-      if (slot < 0) continue;
-      ++match_count;
-      sum += static_cast<Compute<T>>(x[(((b * s.clusters + c) * s.count + slot) * s.heads + h) * s.dim + d]);
-    }
-    const Compute<T> inverse = match_count > 0 ? 1 / static_cast<Compute<T>>(match_count) : Compute<T>{0};
-    if (weights && d == 0) weights[to] = inverse;
-    y[i] = static_cast<T>(weights ? sum * inverse : sum);
-  }
-}
-
 }  // namespace
 
 template <class T>
@@ -133,25 +102,6 @@ void select_top_k(Backend, const T* x, int64_t rows, int64_t length, int64_t cou
   launch(select_kernel<T>, make_row_launch(rows, kSelectThreads), x, length, count, positions);
 }
 
-template <class T>
-void gather_selected_tokens(Backend, const TokenSelection& s, const T* x, const Compute<T>* weights, T* y) {
-  const int64_t n = s.batch * s.clusters * s.count * s.heads * s.dim;
-  launch(gather_tokens_kernel<T>, make_elementwise_launch(n), s, x, weights, y, n);
-}
-
-template <class T>
-void scatter_add_selected_tokens(Backend, const TokenSelection& s, const T* x, Compute<T>* weights, T* y) {
-  const int64_t n = s.batch * s.length * s.heads * s.dim;
-  launch(scatter_tokens_kernel<T>, make_elementwise_launch(n), s, x, weights, y, n);
-}
-
-template <class T>
-struct SelectionKernels {
-  inline static const FunctionInstances all{&gather_selected_tokens<T>, &scatter_add_selected_tokens<T>};
-};
-template struct SelectionKernels<float>;
-template struct SelectionKernels<double>;
-template struct SelectionKernels<BFloat16>;
 template <class T>
 struct LargestKernels {
   inline static const FunctionInstances all{&select_top_k<T>};
