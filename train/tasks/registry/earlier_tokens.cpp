@@ -4,7 +4,6 @@
 #include "core/system/log.h"
 #include "train/build.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/earlier_checkpoint.h"
 #include "train/checkpoint/initial_weights.h"
 #include "train/checkpoint/json_entries.h"
 #include "train/tasks/registry/make_task.h"
@@ -125,25 +124,22 @@ TrainedTokens find_tokens(const Checkpoint& checkpoint, const Config& config, co
 TrainedTokens read_initial_tokens(const Config& config, const std::string& data_dir) {
   if (!explain_unused_key(config, "model.init_tokens").empty()) return {};  // the data have no tokens
   const Checkpoint checkpoint(find_initial_checkpoint(config.model.init));
-  return load_or_name_earlier(checkpoint.folder(), CheckpointUse::inference, [&] {
-    check_model_type(checkpoint, config);
-    TrainedTokens tokens = find_tokens(checkpoint, config, data_dir);
-    if (has_tokenizer(config) != (tokens.tokenizer != nullptr) ||
-        has_phones(config) != tokens.phone_table.has_value())
-      throw ConfigError(concat_text("model.init: the tokens of ", checkpoint.folder(),
-                                    " are not those of data.dataset = \"", config.data.dataset, "\"",
-                                    kRemedy));
-    if (tokens.tokenizer) {
-      check_tokenizer(config, *tokens.tokenizer, checkpoint.folder(), data_dir);
-      log_info("the tokens are those of model.init: ", tokens.tokenizer->name(), ", ",
-               tokens.tokenizer->vocabulary_size(), " tokens");
-    } else if (tokens.phone_table) {
-      log_info("the phones are those of model.init: ", tokens.phone_table->class_count() - 1, " phones");
-    }
-    if (makes_tokens_from_data(config))
-      tokens.advice = std::string("; the tokens are those of model.init") + kRemedy;
-    return tokens;
-  });
+  check_model_type(checkpoint, config);
+  TrainedTokens tokens = find_tokens(checkpoint, config, data_dir);
+  if (has_tokenizer(config) != (tokens.tokenizer != nullptr) ||
+      has_phones(config) != tokens.phone_table.has_value())
+    throw ConfigError(concat_text("model.init: the tokens of ", checkpoint.folder(),
+                                  " are not those of data.dataset = \"", config.data.dataset, "\"", kRemedy));
+  if (tokens.tokenizer) {
+    check_tokenizer(config, *tokens.tokenizer, checkpoint.folder(), data_dir);
+    log_info("the tokens are those of model.init: ", tokens.tokenizer->name(), ", ",
+             tokens.tokenizer->vocabulary_size(), " tokens");
+  } else if (tokens.phone_table) {
+    log_info("the phones are those of model.init: ", tokens.phone_table->class_count() - 1, " phones");
+  }
+  if (makes_tokens_from_data(config))
+    tokens.advice = std::string("; the tokens are those of model.init") + kRemedy;
+  return tokens;
 }
 
 // Returns the tokens of the last checkpoint of a run, or none if the run makes its tokens again to compare
@@ -153,12 +149,10 @@ TrainedTokens read_own_tokens(const Config& config, const std::string& run_dir) 
                      (keeps_initial_tokens(config) && makes_tokens_from_data(config));
   if (!takes) return {};
   const Checkpoint checkpoint(find_checkpoint(run_dir, false));
-  return load_or_name_earlier(checkpoint.folder(), CheckpointUse::resume, [&]() -> TrainedTokens {
-    const TrainingState state = checkpoint.read_state();
-    if (state.is_converted && state.task_json.empty()) return {};
-    if (has_phones(config)) return {.phone_table = parse_stored_phones(checkpoint, state)};
-    return {.tokenizer = parse_stored_tokenizer(checkpoint, state, config)};
-  });
+  const TrainingState state = checkpoint.read_state();
+  if (state.is_converted && state.task_json.empty()) return {};
+  if (has_phones(config)) return {.phone_table = parse_stored_phones(checkpoint, state)};
+  return {.tokenizer = parse_stored_tokenizer(checkpoint, state, config)};
 }
 
 }  // namespace
