@@ -5,7 +5,6 @@
 #include "core/system/files.h"
 #include "core/system/log.h"
 #include "data/files/file.h"
-#include "train/cli/command_form.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
 #include "train/distributed/processes.h"

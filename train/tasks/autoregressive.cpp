@@ -113,7 +113,7 @@ OptionTable<TextEvaluationOptions> make_text_table() {
   table
       .add("context", &TextEvaluationOptions::context,
            "tokens that each window repeats from the previous window and does not score, or \"carried\": "
-           "one pass with the recurrent form in --batch streams, by default 1")
+           "one pass with the recurrent form in one stream or, with a batch size, in so many")
       .default_text = "data.eval_context";
   return table;
 }

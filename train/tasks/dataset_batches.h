@@ -57,8 +57,8 @@ std::shared_ptr<const Dataset> open_evaluation_set(Config config, const TaskEnvi
 // Returns options.batch_size or, if it is 0, the size in the config.
 int64_t choose_batch_size(const Config& config, const EvaluationOptions& options);
 
-// An evaluation of the examples of a data set. Sets the split and the seconds of the result of `evaluate` and,
-// if `evaluate` has not set it, the number of examples.
+// An evaluation of the examples of a data set. Sets the split and the seconds of the result of `evaluate`
+// and, if `evaluate` has not set it, the number of examples.
 class DatasetEvaluator : public Evaluator {
  public:
   using Function = std::function<TaskEvaluation(const Dataset&, const StopCheck&)>;

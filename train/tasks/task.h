@@ -75,11 +75,11 @@ struct TaskEvaluation {
   int64_t example_count = 0;
   double selection_metric = 0;  // selects the best checkpoint and drives a plateau schedule; lower is better
   double seconds = 0;
-  MetricRecord metrics = {};  // fields for metrics.jsonl, without step, split, examples and seconds
-  MetricRecord results = {};  // names and values of the results in the output of commands
-  std::string summary = {};   // text with the results, for the log
-  Report details = {};        // further fields in the output of "eval"
-  std::string headline = {};  // lines above the output of "eval"; may be empty
+  MetricRecord metrics = {};      // fields for metrics.jsonl, without step, split, examples and seconds
+  MetricRecord results = {};      // names and values of the results in the output of commands
+  std::string summary = {};       // text with the results, for the log
+  Report details = {};            // further fields in the output of "eval"
+  std::string headline = {};      // lines above the output of "eval"; may be empty
   OutputFiles output_files = {};  // the files of Evaluator::list_output_files(), for the caller to write
 };
 

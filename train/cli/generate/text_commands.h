@@ -1,7 +1,6 @@
 // Options of the command "tapeformer generate", and the form of this command for language models.
 #pragma once
 
-#include "train/cli/command_form.h"
 #include "train/cli/run_options.h"
 
 namespace tapeformer {

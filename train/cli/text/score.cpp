@@ -10,7 +10,6 @@
 #include "core/system/printable.h"
 #include "data/text/unknown_tokens.h"
 #include "train/build.h"
-#include "train/cli/command_form.h"
 #include "train/cli/commands.h"
 #include "train/cli/keep_results.h"
 #include "train/cli/run_options.h"

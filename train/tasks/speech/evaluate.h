@@ -36,7 +36,7 @@ struct SpeechEvaluation {
   // `score` includes the utterances without a loss.
   std::optional<double> mean_ctc_loss;
   int64_t utterance_without_loss_count = 0;  // processed utterances that have no loss
-  std::vector<ScoredUtterance> utterances;  // all utterances in the order of the corpus
+  std::vector<ScoredUtterance> utterances;   // all utterances in the order of the corpus
 };
 
 // Evaluates all utterances of the part, in the dtype of the model and without dropout. The batches are

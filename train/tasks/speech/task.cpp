@@ -47,17 +47,20 @@ struct SpeechTaskOptions {
 OptionTable<SpeechTaskOptions> make_speech_option_table() {
   OptionTable<SpeechTaskOptions> table;
   table
-      .add("beam", &SpeechTaskOptions::beam, "prefixes of a beam search; 0: the most probable class of each frame")
+      .add("beam", &SpeechTaskOptions::beam,
+           "prefixes of a beam search; 0: the most probable class of each frame")
       .require_range(0, kMaxBeamSize);
   table.add("trn", &SpeechTaskOptions::trn, "output folder for ref.trn and hyp.trn, the input of sclite");
-  table.add("alignments", &SpeechTaskOptions::alignments, "output file with each reference above its hypothesis");
+  table.add("alignments", &SpeechTaskOptions::alignments,
+            "output file with each reference above its hypothesis");
   table.add("confusions", &SpeechTaskOptions::confusions, "number of most frequent errors to print")
       .require_range(0, 10'000);
   return table;
 }
 
 // Returns the output files that the options name, for the scores of these utterances.
-OutputFiles make_output_files(const SpeechTaskOptions& options, const std::vector<ScoredUtterance>& utterances) {
+OutputFiles make_output_files(const SpeechTaskOptions& options,
+                              const std::vector<ScoredUtterance>& utterances) {
   OutputFiles files;
   if (const std::filesystem::path trn = options.trn; !trn.empty()) {
     const auto [reference, hypothesis] = format_trn(utterances);

@@ -18,7 +18,7 @@ struct TranslationEvaluation {
   int64_t unknown_count = 0;             // unknown tokens of the translations, whose text is U+FFFD
   double nats_per_token = 0;             // mean negative log-likelihood of the references
   std::vector<CorpusScore> scores = {};  // BLEU, BLEU in lower case, BLEU with the tokenizer "intl", chrF2
-  double sentences_per_second = 0;  // of the search, in this process
+  double sentences_per_second = 0;       // of the search, in this process
 };
 
 // Scores the model on all pairs of a data set, without dropout. The processes divide the batches, and the

@@ -90,8 +90,9 @@ std::vector<SubjectOptions> TranslationTask::list_evaluation_options() {
 }
 
 std::unique_ptr<Evaluator> TranslationTask::open_evaluation(const EvaluationOptions& options) const {
-  const TranslationTaskOptions own = options.is_during_training ? TranslationTaskOptions{.beam = 0, .length_penalty = 0}
-                                                 : options.read_task_options(make_translation_option_table());
+  const TranslationTaskOptions own = options.is_during_training
+                                         ? TranslationTaskOptions{.beam = 0, .length_penalty = 0}
+                                         : options.read_task_options(make_translation_option_table());
   TranslatorOptions translator;
   translator.search.beam_size = std::max<int64_t>(own.beam, 1);
   translator.search.length_penalty = own.length_penalty;
