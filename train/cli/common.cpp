@@ -139,7 +139,7 @@ void check_positionals(const CommandSpec& spec, const std::vector<std::string>& 
   if (!open && words.size() > spec.positionals.size())
     throw ConfigError("\"tapeformer " + spec.name + "\" does not take the argument \"" +
                       words[spec.positionals.size()] + "\"; usage: tapeformer " + spec.name + " " +
-                      format_positionals(spec) + " [options]");
+                      format_usage(spec));
 }
 
 // Returns the topics after --help or -h, up to the next option.
@@ -238,6 +238,10 @@ std::string format_positionals(const CommandSpec& spec) {
   return text;
 }
 
+std::string format_usage(const CommandSpec& spec) {
+  return format_positionals(spec) + (spec.positionals.empty() ? "[options]" : " [options]");
+}
+
 bool is_given(const CommandLine& line, const std::string& option) {
   return std::find(line.given_option_names.begin(), line.given_option_names.end(), option) !=
          line.given_option_names.end();
@@ -245,10 +249,7 @@ bool is_given(const CommandLine& line, const std::string& option) {
 
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments) {
   cxxopts::Options options("tapeformer " + spec.name, description(spec));
-  options.custom_help(format_positionals(spec) + " [options]")
-      .positional_help("")
-      .set_width(100)
-      .allow_unrecognised_options();
+  options.custom_help(format_usage(spec)).positional_help("").set_width(100).allow_unrecognised_options();
   declare(options, spec.name, spec.options);
   declare(options, "Common", make_common_specs(spec));
   options.add_options("Common")("h,help", "print this text");

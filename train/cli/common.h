@@ -89,6 +89,8 @@ struct OptionHelp {
 OptionHelp describe_option(const OptionSpec& spec);
 // Returns the arguments of a command, such as "RUN FILE [TARGET]".
 std::string format_positionals(const CommandSpec& spec);
+// Returns the usage of a command without its name, such as "CONFIG [options]".
+std::string format_usage(const CommandSpec& spec);
 
 ConfigOverrides make_config_overrides(const CommonOptions& options);
 

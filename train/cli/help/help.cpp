@@ -135,7 +135,7 @@ std::string format_man_page(const Arguments& words) {
     throw ConfigError("\"tapeformer help --man\" takes one command, not also \"" + words[1] + "\"");
   const CommandSpec spec = make_command_spec(command);
   std::string body = format_section("SYNOPSIS") + ".B " + to_roff("tapeformer " + command.name) + "\n" +
-                     to_roff(format_positionals(spec) + " [options]") + "\n" + format_section("DESCRIPTION") +
+                     to_roff(format_usage(spec)) + "\n" + format_section("DESCRIPTION") +
                      to_roff(spec.summary) + "\n";
   for (const PositionalArgument& argument : spec.positionals)
     body += format_item("\\fI" + argument.name + "\\fR", to_roff(argument.help));
