@@ -72,6 +72,37 @@ Records run_commands(const CommandOptions& options, MeasurementRun& run) {
   return records;
 }
 
+struct LinearizationOptions {
+  std::string teacher, keep;
+  int64_t transfer_steps = 500, steps = 1000;
+  double rate = 2e-4;
+};
+
+Records linearize(const LinearizationOptions& options, MeasurementRun& run) {
+  Words command = {"linearize",
+                   (run.context.runs_folder / concat_text(options.teacher, "-seed-", run.trial.config.run.seed))
+                       .string(),
+                   "--run-dir",
+                   run.trial.run_dir,
+                   "--transfer-steps",
+                   std::to_string(options.transfer_steps),
+                   "--steps",
+                   std::to_string(options.steps),
+                   "--lr",
+                   concat_text(options.rate)};
+  if (!options.keep.empty()) command.insert(command.end(), {"--keep", options.keep});
+  const std::string attention = "model.attention=";
+  for (const std::string& setting : fill_texts(run.trial.row.fixed, run.variables))
+    if (setting.starts_with(attention))
+      command.insert(command.end(), {"--attention", setting.substr(attention.size())});
+    else
+      command.insert(command.end(), {"--set", setting});
+  const Json models = run.run_command(command).at("models");
+  Json record = models.at(1);
+  record["teacher"] = models.at(0);
+  return {record};
+}
+
 Records read_metric_records(MeasurementRun& run) {
   Records records;
   for (const MetricRecord& record : read_metrics(run.trial.run_dir + "/" + kMetricsFileName)) {
@@ -219,6 +250,24 @@ MeasurementKind make_command_kind() {
   auto kind =
       make_measurement_kind<O>("command", "a command; the records are its outputs", table, run_commands);
   kind.needs_run = false;
+  return kind;
+}
+
+MeasurementKind make_linearization_kind() {
+  using O = LinearizationOptions;
+  OptionTable<O> table;
+  table.add("teacher", &O::teacher, "row whose trained model is linearized; it has no other task");
+  table.add("keep", &O::keep, "--keep of linearize: layers that keep their attention");
+  table.add("transfer_steps", &O::transfer_steps, "--transfer-steps of linearize").require_at_least(0);
+  table.add("steps", &O::steps, "--steps of linearize").require_at_least(0);
+  table.add("rate", &O::rate, "--lr of linearize").require_at_least(0);
+  auto kind = make_measurement_kind<O>(
+      "linearization",
+      "linearize with the attention and the other fixed settings of the row; the record is that of the new "
+      "model, and its field teacher is that of the old one",
+      table, linearize);
+  kind.needs_run = false;
+  kind.every_seed = true;
   return kind;
 }
 

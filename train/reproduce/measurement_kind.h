@@ -62,6 +62,7 @@ const MeasurementKind& find_measurement_kind(const std::string& name);
 MeasurementKind make_evaluation_kind();
 MeasurementKind make_generation_kind();
 MeasurementKind make_command_kind();
+MeasurementKind make_linearization_kind();
 MeasurementKind make_metrics_kind();
 MeasurementKind make_model_kind();
 MeasurementKind make_sweep_kind();

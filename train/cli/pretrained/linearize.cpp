@@ -18,6 +18,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Returns the model of an autoregressive task, and null for other tasks.
+const AutoregressiveModel* find_model(const LoadedTask& loaded) {
+  const auto* const task = dynamic_cast<const AutoregressiveTask*>(loaded.task.get());
+  return task ? &task->model() : nullptr;
+}
+
 // Builds the configs of the two trainings, and knows their run directories.
 class Plan {
  public:
@@ -40,7 +46,8 @@ class Plan {
   fs::path transfer_dir() const { return run_dir_ / "transfer"; }
   // Whether the attention has parameters that it can learn from the layers of the teacher.
   bool transfers() const {
-    return line_.options.get<int64_t>("transfer-steps") > 0 && !new_parameters_.empty();
+    return find_model(teacher_) && line_.options.get<int64_t>("transfer-steps") > 0 &&
+           !new_parameters_.empty();
   }
 
   Config make_transfer_config() const {
@@ -114,8 +121,9 @@ class Plan {
 
   // If a window contains all tokens, nothing is left for the new parameters.
   void check_window(const AttentionLayerChoice& choice) const {
-    const int64_t length = teacher_.as<AutoregressiveTask>().model().options().max_length;
-    if (!has_option(kind_.options, "window")) return;
+    const AutoregressiveModel* const model = find_model(teacher_);
+    if (!model || !has_option(kind_.options, "window")) return;
+    const int64_t length = model->options().max_length;
     if (const auto window = choice.options.get<int64_t>("window"); window >= length)
       throw ConfigError(concat_text("attention.window = ", window,
                                     ": expected less than the length of the sequences, ", length,
@@ -181,8 +189,8 @@ std::vector<std::string> list_shared_settings(const CommandLine& line) {
   return shared;
 }
 
-// Returns the results of an evaluation of at most `eval_limit` examples (0: all), and the speed and the state
-// of decoding one sequence.
+// Returns the results of an evaluation of at most `eval_limit` examples (0: all) and, for autoregressive
+// models, the speed and the state of decoding one sequence.
 Report describe_model(const LoadedTask& loaded, const std::string& name, double training_seconds,
                       int64_t eval_limit) {
   Report report;
@@ -191,14 +199,14 @@ Report describe_model(const LoadedTask& loaded, const std::string& name, double 
       loaded.task->open_evaluation({.split = "test", .limit = eval_limit})->evaluate();
   add_fields(evaluation.results, report);
   report.add("training_seconds", training_seconds);
-  const auto& model = loaded.as<AutoregressiveTask>().model();
-  const int64_t length = model.options().max_length;
-  if (!describe_unsupported(model.options().encoder.attention, "recurrent form",
-                            &AttentionCapabilities::recurrent)
-           .empty())
+  const AutoregressiveModel* const model = find_model(loaded);
+  if (!model || !describe_unsupported(model->options().encoder.attention, "recurrent form",
+                                      &AttentionCapabilities::recurrent)
+                     .empty())
     return report;
-  Decoder decoder(model, 1);
-  const Tensor token = Tensor::zeros({1}, DType::int64, model.predictor.weight.device());
+  const int64_t length = model->options().max_length;
+  Decoder decoder(*model, 1);
+  const Tensor token = Tensor::zeros({1}, DType::int64, model->predictor.weight.device());
   constexpr int64_t kTimed = 64;
   const int64_t timed = std::min(kTimed, length);
   if (length > timed) decoder.read(Tensor::zeros({1, length - timed}, DType::int64, token.device()));
@@ -266,7 +274,6 @@ int run_linearize(const CommandLine& line) {
                       .data = make_data_access(line)});
   };
   const LoadedTask teacher = load(line.positionals[0], line.options.get<std::string>("checkpoint"));
-  teacher.as<AutoregressiveTask>();
   const Plan plan(teacher, line);
   double seconds = 0;
   fs::path student;
