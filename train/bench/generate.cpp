@@ -126,6 +126,38 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
       .add("peak_resident_bytes", resident);
 }
 
+// Measures `tokens` steps of the recurrent form after `context` tokens, which the parallel form reads.
+Report measure_after(const AutoregressiveModel& model, int64_t batch, int64_t context, int64_t tokens,
+                     int64_t repeats) {
+  constexpr int64_t kPart = 2048;  // tokens that are read at once
+  const Device device = model.predictor.weight.device();
+  Decoder decoder(model, batch, context + tokens * (repeats + 1));
+  const double read_seconds = measure_call_seconds(
+      [&] {
+        for (int64_t read = 0; read < context; read += kPart)
+          decoder.read(Tensor::zeros({batch, std::min(kPart, context - read)}, DType::int64, device));
+      },
+      device);
+  const Tensor token = Tensor::zeros({batch}, DType::int64, device);
+  const double seconds = measure_median_call_seconds(
+                             repeats,
+                             [&] {
+                               for (int64_t i = 0; i < tokens; ++i) decoder.step(token);
+                             },
+                             device) /
+                         static_cast<double>(tokens);
+  return Report()
+      .add("device", device.to_string())
+      .add("threads", get_thread_count())
+      .add("batch", batch)
+      .add("context", context)
+      .add("seconds_to_read_context", read_seconds)
+      .add("milliseconds_per_token", seconds * kMillisecondsPerSecond)
+      .add("tokens_per_second", static_cast<double>(batch) / seconds)
+      .add("state_bytes", decoder.state_bytes())
+      .add("peak_resident_bytes", get_peak_resident_bytes());
+}
+
 // Measures generation in the mode "recompute", which recomputes the whole prefix for each token. If
 // `positions` is not 0, measures only so many of the tokens, at evenly spaced positions.
 Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_t tokens, int64_t positions,
@@ -167,6 +199,7 @@ bool uses_recomputation(const OptionValues& options, const AttentionPattern& att
 Report run_generate(const BenchmarkArguments& arguments) {
   const auto tokens = arguments.options.get<int64_t>("tokens"),
              positions = arguments.options.get<int64_t>("positions"),
+             context = arguments.options.get<int64_t>("context"),
              repeats = arguments.options.get<int64_t>("repeats");
   const BenchmarkedModel choice = choose_model(arguments, 1);
   AutoregressiveModel model(choice.model);
@@ -182,7 +215,14 @@ Report run_generate(const BenchmarkArguments& arguments) {
   const bool recompute = uses_recomputation(arguments.options, choice.model.encoder.attention);
   if (positions > 0 && !recompute)
     throw ConfigError("--positions: only recomputation can leave out positions");
+  if (context > 0 && recompute)
+    throw ConfigError("--context: only the recurrent form reads a context before the measured tokens");
+  if (context > model.options().position_limit() - tokens * (repeats + 1))
+    throw ConfigError(concat_text("--context ", context, ": with ", repeats + 1, " times ", tokens,
+                                  " tokens, more than the ", choice.model.max_length,
+                                  " positions of the model"));
   const auto row = [&](int64_t batch) {
+    if (context > 0) return measure_after(model, batch, context, tokens, repeats);
     return recompute ? measure_recompute(model, batch, tokens, positions, repeats)
                      : measure(model, batch, tokens, repeats, choice.run.cuda_graphs);
   };
@@ -218,6 +258,11 @@ Benchmark make_generation_benchmark() {
                      .choices = {"auto", "recurrent", "recompute"}});
   options.push_back(
       {.name = "tokens", .default_value = int64_t{128}, .help = "tokens generated per repeat", .min = 1});
+  options.push_back({.name = "context",
+                     .default_value = int64_t{0},
+                     .help = "tokens that the recurrent form has read before the measured tokens",
+                     .min = 0,
+                     .max = 1 << 24});
   options.push_back(
       {.name = "positions",
        .default_value = int64_t{0},

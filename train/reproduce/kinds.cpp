@@ -79,17 +79,17 @@ struct LinearizationOptions {
 };
 
 Records linearize(const LinearizationOptions& options, MeasurementRun& run) {
-  Words command = {"linearize",
-                   (run.context.runs_folder / concat_text(options.teacher, "-seed-", run.trial.config.run.seed))
-                       .string(),
-                   "--run-dir",
-                   run.trial.run_dir,
-                   "--transfer-steps",
-                   std::to_string(options.transfer_steps),
-                   "--steps",
-                   std::to_string(options.steps),
-                   "--lr",
-                   concat_text(options.rate)};
+  Words command = {
+      "linearize",
+      (run.context.runs_folder / concat_text(options.teacher, "-seed-", run.trial.config.run.seed)).string(),
+      "--run-dir",
+      run.trial.run_dir,
+      "--transfer-steps",
+      std::to_string(options.transfer_steps),
+      "--steps",
+      std::to_string(options.steps),
+      "--lr",
+      concat_text(options.rate)};
   if (!options.keep.empty()) command.insert(command.end(), {"--keep", options.keep});
   const std::string attention = "model.attention=";
   for (const std::string& setting : fill_texts(run.trial.row.fixed, run.variables))

@@ -14,8 +14,9 @@ namespace {
 
 Registry<MeasurementKind>& registry() {
   static auto* const kinds = new Registry<MeasurementKind>(
-      "kind of measurement", {make_evaluation_kind(), make_metrics_kind(), make_generation_kind(),
-                              make_linearization_kind(), make_command_kind(), make_sweep_kind(), make_model_kind()});
+      "kind of measurement",
+      {make_evaluation_kind(), make_metrics_kind(), make_generation_kind(), make_linearization_kind(),
+       make_command_kind(), make_sweep_kind(), make_model_kind()});
   return *kinds;
 }
 

@@ -50,6 +50,13 @@ struct WindowLinearState final : AttentionState {
     tapeformer::copy_rows(source.cache.values, cache.values, rows, used);
     tapeformer::copy_rows(source.sums, sums, rows);
   }
+  // Returns the tokens of `stored`, keys or values of the cache, in their order, followed by x.
+  Tensor append_to(const Tensor& stored, const Tensor& x) const {
+    const int64_t capacity = stored.size(1), first = cache.length < capacity ? 0 : cache.length % capacity;
+    return concat({slice(stored, 1, first, std::min(cache.length, capacity)), slice(stored, 1, 0, first),
+                   cast(x, stored.dtype())},
+                  1);
+  }
   // Returns the token of `stored`, keys or values of the cache, that the next token replaces, (batch, heads,
   // width).
   Tensor find_oldest(const Tensor& stored) const {
@@ -93,17 +100,29 @@ class WindowLinearKind final : public Attention {
     const Tensor y = softmax_attention(q, k, v, near);
     if (q.size(1) <= window_) return y;
     const DType dtype = get_compute_dtype(v.dtype());
-    const Tensor ones = Tensor::full({v.size(0), v.size(1), v.size(2), 1}, 1, dtype, v.device());
     const Tensor query = query_map_.forward(cast(q, dtype)),
-                 key = zero_masked_rows(key_map_.forward(cast(k, dtype)), mask),
-                 value = concat({cast(v, dtype), ones}, -1);
+                 key = zero_masked_rows(key_map_.forward(cast(k, dtype)), mask), value = append_ones(v);
     Tensor far = attend_to_earlier(query, key, value);
     if (!mask.causal) far = add(far, attend_to_later(query, key, value));
-    const Tensor share = reshape(sigmoid(share_logit_), {1, 1, v.size(2), 1});
-    const int64_t width = v.size(3);
-    const Tensor out = div(add(mul(cast(y, dtype), share), slice(far, -1, 0, width)),
-                           add(slice(far, -1, width, width + 1), share));
-    return cast(out, v.dtype());
+    return divide_sums(y, far);
+  }
+  Tensor read_tokens(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v,
+                     const LayerState& state, const ForwardContext&, const std::string&) const override {
+    auto& s = static_cast<WindowLinearState&>(state.attention);
+    const int64_t count = q.size(1), kept = std::min(s.cache.length, window_);
+    const Tensor keys = s.append_to(s.cache.keys, k), values = s.append_to(s.cache.values, v);
+    const Tensor y = slice(softmax_attention(pad(cast(q, keys.dtype()), 1, kept, 0), keys, values,
+                                             {.causal = true, .pattern = s.cache.pattern}),
+                           1, kept, kept + count);
+    append_tokens(k, v, s.cache);
+    if (s.cache.length <= window_) return cast(y, v.dtype());
+    const auto delay = [&](const Tensor& x) { return slice(pad(x, 1, window_ - kept, 0), 1, 0, count); };
+    const DType dtype = get_compute_dtype(v.dtype());
+    const auto [far, sums] =
+        gated_linear_attention(query_map_.forward(cast(q, dtype)), delay(key_map_.forward(cast(keys, dtype))),
+                               delay(append_ones(values)), {.initial_state = s.sums});
+    s.sums.copy_from(sums);
+    return cast(divide_sums(y, far), v.dtype());
   }
 
   std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const override {
@@ -135,6 +154,20 @@ class WindowLinearKind final : public Attention {
   }
 
  private:
+  static Tensor append_ones(const Tensor& v) {
+    const DType dtype = get_compute_dtype(v.dtype());
+    return concat({cast(v, dtype), Tensor::full({v.size(0), v.size(1), v.size(2), 1}, 1, dtype, v.device())},
+                  -1);
+  }
+  // Returns the attention for the softmax attention y to the window and the sums `far` over other keys, the
+  // last of which is that of the weights. The result has the dtype of y.
+  Tensor divide_sums(const Tensor& y, const Tensor& far) const {
+    const Tensor share = reshape(sigmoid(share_logit_), {1, 1, y.size(2), 1});
+    const int64_t width = y.size(3);
+    return cast(div(add(mul(cast(y, far.dtype()), share), slice(far, -1, 0, width)),
+                    add(slice(far, -1, width, width + 1), share)),
+                y.dtype());
+  }
   // The sums over the keys that are at least window_ tokens before the query, or after it.
   Tensor attend_to_earlier(const Tensor& query, const Tensor& key, const Tensor& value) const {
     const auto delay = [&](const Tensor& x) { return slice(pad(x, 1, window_, 0), 1, 0, x.size(1)); };

@@ -4,7 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/message_log.h"
+#include "tests/train/cli/reproduce_words.h"
 #include "tests/train/cli/text_run.h"
+#include "tests/train/cli/translation_run.h"
 #include "tests/train/exact_resume.h"
 #include "train/checkpoint/checkpoint.h"
 
@@ -85,6 +87,51 @@ TEST_CASE("linearize: what cannot work is refused before a training") {
   CHECK(error({"--keep", "1"}).find("from 0 on") != std::string::npos);
   CHECK(error({"--keep", "0"}).find("no layer is left") != std::string::npos);
   CHECK(error({"--set", "attention.window=1000"}).find("expected less than the length") != std::string::npos);
+}
+
+TEST_CASE("linearize: models that translate learn with another attention, from the data") {
+  const TranslationFiles files;
+  const std::string teacher = (files.dir / "run").string(), student = (files.dir / "new").string();
+  train(files.config, teacher);
+  Words words{"linearize", teacher, "--attention", "linear", "--set", "model.cross_attention=linear",
+              "--run-dir", student};
+  words.insert(words.end(), kShort.begin(), kShort.end());
+  const ProgramResult result = run_program(words);
+  CAPTURE(result.err);
+  REQUIRE(result.code == 0);
+  const auto report = nlohmann::json::parse(result.out);
+  for (const nlohmann::json& model : report["models"]) CHECK(model["bleu"].is_number());
+  CHECK(report["models"][1]["attention"] == "linear");
+  CHECK(read_weights(teacher) != read_weights(student));
+}
+
+TEST_CASE("a row of a table linearizes the model of another row, with the same seed") {
+  const TempDir dir;
+  write_file(dir / "sweep.toml", std::string(R"(
+seeds = [3]
+config = "copy/softmax.toml"
+settings = ["model.layers=1", "model.heads=2", "model.head_dim=8", "model.feedforward=16", "data.max_length=16", "train.steps=2", "data.eval_limit=4"]
+[[rows]]
+name = "teacher"
+[[rows]]
+name = "student"
+trained = false
+fixed = ["model.attention=window-linear", "attention.window=4"]
+[[measurements]]
+kind = "linearization"
+rows = ["student"]
+teacher = "teacher"
+transfer_steps = 2
+steps = 2
+columns = ["accuracy", {name = "teacher", key = "teacher.attention"}]
+)"));
+  const ProgramResult result = run_program(reproduce_command((dir / "sweep.toml").string(), dir / "out", {}));
+  CAPTURE(result.err);
+  REQUIRE(result.code == 0);
+  const Json table = parse_json_output(result);
+  CHECK(row_of(table, "student")["cells"]["accuracy"]["mean"].is_number());
+  CHECK(row_of(table, "student")["cells"]["teacher"]["text"] == "softmax");
+  CHECK(std::filesystem::exists(dir / "out" / "runs" / "student-seed-3" / "transfer"));
 }
 
 TEST_CASE("a training with a teacher of other tokens is an error") {
