@@ -87,6 +87,11 @@ void check_distillation(const AutoregressiveModelOptions& teacher, const Autoreg
   require_equal("a width of", teacher.encoder.width(), student.encoder.width());
   require_equal("heads:", teacher.encoder.heads, student.encoder.heads);
   require_equal("heads of width", teacher.encoder.head_dim, student.encoder.head_dim);
+  const auto get_width = [](const EncoderOptions& encoder, int64_t layer) {
+    return get_head_sizes(encoder.attention, layer, encoder.head_sizes()).result_width();
+  };
+  for (int64_t i = 0; i < student.encoder.layers && target == DistillationTarget::heads; ++i)
+    require_equal("results of heads of width", get_width(teacher.encoder, i), get_width(student.encoder, i));
   for (int64_t i = 0; i < student.encoder.layers; ++i)
     if (find_layer_choice(teacher.encoder.attention, i).kind !=
         find_layer_choice(student.encoder.attention, i).kind)

@@ -30,6 +30,45 @@ OptionTable<NormOptions> make_norm_table() {
   return table;
 }
 
+OptionTable<RotaryScaling> make_rotary_scaling_table() {
+  OptionTable<RotaryScaling> table(OptionUse::model);
+  using O = RotaryScaling;
+  using enum RotaryScalingKind;
+  const OptionCondition scaled{"rotary_scaling", {"none"}, true}, ramp{"rotary_scaling", {"llama3", "yarn"}};
+  table
+      .add_choice("rotary_scaling", &O::kind,
+                  {{"none", none}, {"linear", linear}, {"llama3", llama3}, {"yarn", yarn}},
+                  "smaller angles of rotary positions, for texts that are longer than those of an earlier "
+                  "training: all angles, or those of the features that turn slowly")
+      .use_if({"positions", {"rotary"}})
+      .fix_by_training();
+  table.add("rotary_factor", &O::factor, "divisor of the scaled angles")
+      .require_range(1e-3, 1e6)
+      .use_if(scaled)
+      .fix_by_training();
+  table.add("rotary_length", &O::length, "longest text of the earlier training, in tokens")
+      .require_range(0, 1e12)
+      .use_if(ramp)
+      .fix_by_training();
+  table
+      .add("rotary_slow", &O::slow,
+           "turns in a text of the earlier training up to which angles are scaled fully")
+      .require_range(1e-6, 1e6)
+      .use_if(ramp)
+      .fix_by_training();
+  table.add("rotary_fast", &O::fast, "turns from which angles are not scaled; YaRN: 32")
+      .require_range(1e-6, 1e6)
+      .use_if(ramp)
+      .fix_by_training();
+  table
+      .add("rotary_amplitude", &O::amplitude,
+           "factor of rotated queries and keys; 0: 1 + 0.1 ln(rotary_factor)")
+      .require_range(0, 1e3)
+      .use_if({"rotary_scaling", {"yarn"}})
+      .fix_by_training();
+  return table;
+}
+
 OptionTable<EncoderOptions> make_rotary_table() {
   OptionTable<EncoderOptions> table(OptionUse::model);
   using O = EncoderOptions;
@@ -42,6 +81,7 @@ OptionTable<EncoderOptions> make_rotary_table() {
       .require_range(1e-3, 1)
       .use_if({"positions", {"rotary"}})
       .fix_by_training();
+  table.include(&O::rotary_scaling, make_rotary_scaling_table());
   return table;
 }
 
@@ -63,8 +103,10 @@ OptionTable<EncoderOptions> make_encoder_table() {
   table.add("projection_biases", &O::projection_biases,
             "biases of the projections of queries, keys, values and results");
   table.add("out_bias", &O::out_bias, "bias of the projection of results").use_if({"projection_biases"});
-  table.add("feedforward", &O::feedforward, "hidden dimensions of the feed-forward block")
-      .require_range(1, kMaxSize);
+  table
+      .add("feedforward", &O::feedforward,
+           "hidden dimensions of the feed-forward block; 0: layers without such a block")
+      .require_range(0, kMaxSize);
   table.add("gated_feedforward", &O::gated_feedforward,
             "multiply the hidden units by a third linear layer of the input: SwiGLU, GEGLU");
   table.add("feedforward_biases", &O::feedforward_biases, "biases of the feed-forward block");

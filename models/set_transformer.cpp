@@ -67,6 +67,8 @@ Tensor log_likelihoods(const Tensor& x, const Tensor& outputs) {
 
 std::vector<OptionProblem> find_option_problems(const SetTransformerOptions& options) {
   std::vector<OptionProblem> problems = find_option_problems(options.encoder);
+  if (options.encoder.feedforward == 0)
+    problems.push_back({"feedforward", "a model of sets needs feed-forward blocks: expected at least 1"});
   if (options.encoder.width() != options.encoder.attention_width())
     problems.push_back(
         {"width", concat_text("the pooling of a set needs the width heads x head_dim: expected 0 or ",

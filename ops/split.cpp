@@ -46,6 +46,24 @@ std::vector<Tensor> split(const Tensor& x, int dim, const std::vector<int64_t>& 
   return parts;
 }
 
+Tensor unflatten(const Tensor& x, int dim, int64_t size) {
+  check_defined("unflatten", "x", x);
+  dim = normalize_dim("unflatten", dim, x.rank());
+  check(size > 0 && x.size(dim) % size == 0, "unflatten", "dimension ", dim, " of shape ", x.shape(),
+        " is no multiple of ", size);
+  Shape shape, strides;
+  for (int i = 0; i < x.rank(); ++i) {
+    shape.append(i == dim ? x.size(i) / size : x.size(i));
+    strides.append(i == dim ? x.strides()[i] * size : x.strides()[i]);
+    if (i != dim) continue;
+    shape.append(size);
+    strides.append(x.strides()[i]);
+  }
+  return record("unflatten", x.alias(shape, strides), {&x}, [from = x.shape()](const Tensor& g) {
+    return Gradients{(g.is_contiguous() ? g : g.clone()).view(from)};
+  });
+}
+
 Tensor repeat_interleave(const Tensor& x, int dim, int64_t count) {
   check_defined("repeat_interleave", "x", x);
   dim = normalize_dim("repeat_interleave", dim, x.rank());

@@ -3,6 +3,7 @@
 // through this interface only.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -147,9 +148,21 @@ struct AttentionProjections {
   const Linear *query = nullptr, *key = nullptr, *value = nullptr;
 };
 
+// Numbers of heads of a layer, and their widths. Each number of heads divides the number of heads of the
+// results: head h of the results reads head h / (results / n) of n heads.
+struct HeadSizes {
+  int64_t query_heads = 1, key_heads = 1, value_heads = 1;
+  int64_t dim = 1, value_dim = 1;  // width of a query and of a key, and width of a value
+
+  int64_t result_heads() const { return std::max(query_heads, value_heads); }
+  int64_t result_width() const { return result_heads() * value_dim; }
+};
+
 // Properties of a layer that AttentionKind::make takes as an argument.
 struct AttentionSetup {
-  int64_t heads = 1, dim = 1;     // number of heads, and width of a query, of a key and of a value
+  int64_t heads = 1, dim = 1;     // number of heads of the results, and width of a query and of a key
+  int64_t value_width = 0;        // width of a value; 0: dim
+  int64_t key_heads = 0;          // number of heads of keys before they are repeated; 0: heads
   int64_t width = 0;              // width of the inputs of the layer; 0: heads * dim
   int64_t max_length = 0;         // maximum number of tokens of a sequence; 0: unlimited
   double dropout = 0;             // probability of dropping an attention weight
@@ -163,6 +176,7 @@ struct AttentionSetup {
   AttentionProjections projections = {};  // null pointers if there is no layer around the attention
 
   int64_t input_width() const { return width > 0 ? width : heads * dim; }
+  int64_t value_dim() const { return value_width > 0 ? value_width : dim; }
 };
 
 // Sizes of one head of causal self-attention, the argument of AttentionKind::count_multiply_adds.
@@ -183,6 +197,7 @@ struct ProjectionConv {
   int64_t kernel = 0;  // 0: no convolution
   GateActivation activation = GateActivation::none;
   bool starts_as_identity = false;  // the initial convolution copies its inputs
+  bool has_bias = false;            // before the activation
 
   bool is_active() const { return kernel > 0 || activation != GateActivation::none; }
 };
@@ -204,6 +219,14 @@ struct AttentionKind {
   std::function<std::unique_ptr<Attention>(const OptionValues& options, const AttentionSetup& setup)> make;
   // Returns which inputs the kind reads with these options. Optional; see get_used_inputs() for the default.
   std::function<UsedAttentionInputs(const OptionValues& options)> select_inputs = nullptr;
+  // Returns the sizes of the heads in a model whose layers have the sizes `model`. Optional: by default,
+  // these sizes. Throws OptionError for invalid options.
+  std::function<HeadSizes(const OptionValues& options, const HeadSizes& model)> select_sizes = nullptr;
+  // Returns whether the kind normalises queries and keys itself, so that the layer has no norms for them.
+  // Optional: by default, it does not.
+  std::function<bool(const OptionValues& options)> has_own_norms = nullptr;
+  // Returns the options with the values that a preset decides. Optional: by default, there are none.
+  std::function<OptionValues(const OptionValues& options, const HeadSizes& model)> resolve_options = nullptr;
   // Returns the convolution of the projections. Optional: by default, the options "conv" and
   // "conv_activation", which register_attention_kind() adds to kinds without an option "conv".
   std::function<ProjectionConv(const OptionValues& options)> select_conv = nullptr;
@@ -227,6 +250,10 @@ struct AttentionKind {
   UsedAttentionInputs get_used_inputs(const OptionValues& values) const {
     return select_inputs ? select_inputs(values) : UsedAttentionInputs{true, !capabilities.shares_query_key};
   }
+  HeadSizes get_sizes(const OptionValues& values, const HeadSizes& model) const {
+    return select_sizes ? select_sizes(values, model) : model;
+  }
+  bool normalizes_heads(const OptionValues& values) const { return has_own_norms && has_own_norms(values); }
   ProjectionConv get_conv(const OptionValues& values) const;
   SegmentMemorySize get_segment_memory_size(const OptionValues& values) const {
     return compute_segment_memory_size ? compute_segment_memory_size(values) : SegmentMemorySize();

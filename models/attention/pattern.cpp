@@ -87,6 +87,15 @@ std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64
                                [&] { return make_attention(choice.kind, choice.options, setup); });
 }
 
+HeadSizes get_head_sizes(const AttentionPattern& pattern, int64_t layer, const HeadSizes& model) {
+  const AttentionLayerChoice& choice = find_layer_choice(pattern, layer);
+  return prefix_kind_in_errors(pattern, choice.kind, [&] {
+    return call_with_option_prefix("attention_options", [&] {
+      return find_attention_kind(choice.kind).get_sizes(choice.options, model);
+    });
+  });
+}
+
 int64_t find_first_equal_layer(const AttentionPattern& pattern, int64_t layer) {
   const AttentionLayerChoice& choice = find_layer_choice(pattern, layer);
   int64_t first = 0;

@@ -44,6 +44,9 @@ int64_t compute_max_input_memory_span(const AttentionPattern& pattern);
 // several kinds, the option name in an OptionError is "attention_options.KIND.NAME".
 std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer,
                                           const AttentionSetup& setup);
+// Returns the sizes of the heads of a layer in a model with the sizes `model`. Throws OptionError as
+// make_attention().
+HeadSizes get_head_sizes(const AttentionPattern& pattern, int64_t layer, const HeadSizes& model);
 // Returns the index of the first layer that has the same kind and options as `layer`.
 int64_t find_first_equal_layer(const AttentionPattern& pattern, int64_t layer);
 // Throws OptionError if the options of a choice are invalid for sequences of `length` tokens. If the pattern

@@ -65,7 +65,8 @@ std::unique_ptr<SegmentMemory> Encoder::make_segment_memory(int64_t batch) const
     const EncoderLayer& layer = *layers[static_cast<size_t>(i)];
     const SegmentMemorySize size = find_attention_kind(choice.kind).get_segment_memory_size(choice.options);
     memory->add_layer(layer.name(), size,
-                      size.stores_state ? options_.attention_width() * options_.head_dim : options_.width());
+                      size.stores_state ? layer.attention.sizes().result_width() * layer.attention.sizes().dim
+                                        : options_.width());
     if (const ShortConv* const conv = layer.attention.conv(); conv && size.stores_state)
       memory->add_layer(MultiHeadAttention::get_conv_memory_name(layer.name()),
                         {.tokens = conv->weight.size(1) - 1}, conv->weight.size(0));

@@ -1,5 +1,7 @@
 #include "models/encoder/encoder_layer.h"
 
+#include <algorithm>
+
 #include "autograd/chunked.h"
 #include "core/base/interruption.h"
 #include "ops/elementwise.h"
@@ -43,21 +45,21 @@ std::unique_ptr<ShortConv> make_conv(const ProjectionConv& conv, const std::vect
                                                         .kernel = conv.kernel,
                                                         .activation = conv.activation,
                                                         .causal = causal,
-                                                        .starts_as_identity = conv.starts_as_identity});
+                                                        .starts_as_identity = conv.starts_as_identity,
+                                                        .has_bias = conv.has_bias});
 }
 
-std::unique_ptr<Norm> make_head_norm(const EncoderOptions& options, bool is_needed) {
+std::unique_ptr<Norm> make_head_norm(const EncoderOptions& options, int64_t dim, bool is_needed) {
   if (!options.qk_norm || !is_needed) return nullptr;
   return std::make_unique<Norm>(
-      options.head_dim,
-      NormOptions{.kind = NormKind::rms, .eps = options.norm.eps, .offset = options.norm.offset});
+      dim, NormOptions{.kind = NormKind::rms, .eps = options.norm.eps, .offset = options.norm.offset});
 }
 
 using Problems = std::vector<OptionProblem>;
 
 void check_rotary(const EncoderOptions& options, Problems& problems) {
   if (!options.rotary) return;
-  const int64_t features = options.make_rotary_options().features;
+  const int64_t features = options.make_rotary_options(options.head_dim).features;
   if (options.rotary_share == 1 && options.head_dim % 2 != 0)
     problems.push_back({"head_dim", concat_text("rotary positions rotate pairs of features: expected an even "
                                                 "number, got ",
@@ -65,6 +67,14 @@ void check_rotary(const EncoderOptions& options, Problems& problems) {
   else if (options.rotary_share != 1 && (features < 2 || features % 2 != 0))
     problems.push_back({"rotary_share", concat_text("expected a share of head_dim = ", options.head_dim,
                                                     " that is an even number of features, got ", features)});
+  const RotaryScaling& scaling = options.rotary_scaling;
+  if (scaling.kind != RotaryScalingKind::llama3 && scaling.kind != RotaryScalingKind::yarn) return;
+  if (scaling.length == 0)
+    problems.push_back({"rotary_length",
+                        "this scaling needs the longest text of the earlier training: expected at least 1"});
+  if (scaling.fast <= scaling.slow)
+    problems.push_back({"rotary_fast", concat_text("expected more turns than rotary_slow = ", scaling.slow,
+                                                   ", got ", scaling.fast)});
 }
 
 void check_heads(const EncoderOptions& options, Problems& problems) {
@@ -89,6 +99,11 @@ void check_heads(const EncoderOptions& options, Problems& problems) {
       problems.push_back(
           {"qk_norm", describe_unsupported(kind, "support for norms of queries and keys", norms)});
   }
+  const auto has_norms = [](const AttentionLayerChoice& choice) {
+    return find_attention_kind(choice.kind).normalizes_heads(choice.options);
+  };
+  if (options.qk_norm && std::all_of(options.attention.begin(), options.attention.end(), has_norms))
+    problems.push_back({"qk_norm", "the attention has norms of queries and keys of its own: expected false"});
 }
 
 void check_residual(const EncoderOptions& options, Problems& problems) {
@@ -98,6 +113,8 @@ void check_residual(const EncoderOptions& options, Problems& problems) {
     problems.push_back({"norm", "parallel branches require pre-norm: expected \"pre\""});
   if (options.parallel_residual && options.reversible)
     problems.push_back({"parallel_residual", "the branches of reversible layers alternate: expected false"});
+  if (options.reversible && options.feedforward == 0)
+    problems.push_back({"feedforward", "the branches of reversible layers alternate: expected at least 1"});
   if (options.parallel_residual && !options.cross_attention.empty())
     problems.push_back(
         {"parallel_residual", "layers with cross-attention have no such form: expected false"});
@@ -105,17 +122,19 @@ void check_residual(const EncoderOptions& options, Problems& problems) {
 
 }  // namespace
 
-RotaryOptions EncoderOptions::make_rotary_options() const {
-  const auto features = static_cast<int64_t>(rotary_share * static_cast<double>(head_dim));
-  return {.base = rotary_base, .features = rotary_share < 1 ? features : 0};
+RotaryOptions EncoderOptions::make_rotary_options(int64_t dim) const {
+  const auto features = static_cast<int64_t>(rotary_share * static_cast<double>(dim));
+  return {.base = rotary_base, .features = rotary_share < 1 ? features : 0, .scaling = rotary_scaling};
 }
 
-std::span<const ResidualBranch> list_branches(bool has_cross_attention) {
+std::span<const ResidualBranch> list_branches(bool has_cross_attention, bool has_feedforward) {
   static constexpr ResidualBranch kBranches[] = {ResidualBranch::attention, ResidualBranch::cross_attention,
                                                  ResidualBranch::feedforward};
   static constexpr ResidualBranch kOwnBranches[] = {kBranches[0], kBranches[2]};
-  if (has_cross_attention) return kBranches;
-  return kOwnBranches;
+  const std::span<const ResidualBranch> all = has_cross_attention
+                                                  ? std::span<const ResidualBranch>(kBranches)
+                                                  : std::span<const ResidualBranch>(kOwnBranches);
+  return has_feedforward ? all : all.first(all.size() - 1);
 }
 
 std::vector<OptionProblem> find_option_problems(const EncoderOptions& options) {
@@ -144,25 +163,29 @@ std::vector<OptionProblem> find_option_problems(const EncoderOptions& options) {
 
 MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t layer,
                                        const Attention* shared_parameter_source)
-    : query_projection(options.width(), options.attention_width(), make_projection_options(options, layer)),
-      key_projection(options.width(), options.key_heads() * options.head_dim,
-                     make_projection_options(options, layer)),
-      value_projection(options.width(), options.key_heads() * options.head_dim,
+    : MultiHeadAttention(options, layer, shared_parameter_source,
+                         get_head_sizes(options.attention, layer, options.head_sizes())) {}
+
+MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t layer,
+                                       const Attention* shared_parameter_source, const HeadSizes& sizes)
+    : query_projection(options.width(), sizes.query_heads * sizes.dim,
                        make_projection_options(options, layer)),
-      out_projection(options.attention_width(), options.width(),
-                     make_projection_options(options, layer, true)),
-      heads_(options.heads),
-      key_heads_(options.key_heads()),
-      head_dim_(options.head_dim),
-      rotary_options_(options.make_rotary_options()) {
+      key_projection(options.width(), sizes.key_heads * sizes.dim, make_projection_options(options, layer)),
+      value_projection(options.width(), sizes.value_heads * sizes.value_dim,
+                       make_projection_options(options, layer)),
+      out_projection(sizes.result_width(), options.width(), make_projection_options(options, layer, true)),
+      sizes_(sizes),
+      rotary_options_(options.make_rotary_options(sizes.dim)) {
   const AttentionLayerChoice& choice = find_layer_choice(options.attention, layer);
   const AttentionKind& kind = find_attention_kind(choice.kind);
   inputs_ = kind.get_used_inputs(choice.options);
   accepts_bfloat16_ = static_cast<bool>(kind.capabilities.bfloat16);
-  repeats_key_heads_ = key_heads_ != heads_ && !kind.capabilities.reads_grouped_heads;
+  repeats_keys_ = !kind.capabilities.reads_grouped_heads;
   attention_ = make_attention(options.attention, layer,
-                              {.heads = heads_,
-                               .dim = head_dim_,
+                              {.heads = sizes.result_heads(),
+                               .dim = sizes.dim,
+                               .value_width = sizes.value_dim,
+                               .key_heads = sizes.key_heads,
                                .width = options.width(),
                                .max_length = options.max_length,
                                .dropout = options.attention_dropout,
@@ -190,8 +213,9 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
   }
   keep_adjacent(weights);
   if (!biases.empty()) keep_adjacent(biases);
-  query_norm = make_head_norm(options, inputs_.use_queries);
-  key_norm = make_head_norm(options, inputs_.use_keys);
+  const bool has_norms = !kind.normalizes_heads(choice.options);
+  query_norm = make_head_norm(options, sizes.dim, has_norms && inputs_.use_queries);
+  key_norm = make_head_norm(options, sizes.dim, has_norms && inputs_.use_keys);
   if (query_norm) add_child("query_norm", *query_norm);
   if (key_norm) add_child("key_norm", *key_norm);
   conv_ = make_conv(kind.get_conv(choice.options), projections_, options.causal);
@@ -225,14 +249,16 @@ struct MultiHeadAttention::TapeExecutor {
     return a.rotates_ ? rotary_embedding(x, options) : x;
   }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
-    const int64_t copies = a.repeats_key_heads_ ? a.heads_ / a.key_heads_ : 1;
-    const Tensor keys = repeat_interleave(k, 2, copies), values = repeat_interleave(v, 2, copies);
+    const Tensor queries = repeat_interleave(q, 2, a.count_query_copies()),
+                 keys = repeat_interleave(k, 2, a.count_key_copies()),
+                 values = repeat_interleave(v, 2, a.count_value_copies());
     const Tensor attention_result =
-        state ? a.attention_->read_tokens(source, q, keys, values, *state, context, name)
-              : a.attention_->forward_with_input(source, q, keys, values, mask, context, name);
-    check_attention_result(attention_result, {shape[0], shape[1], a.heads_, v.size(3)}, v.dtype(),
-                           name.c_str());
-    return reshape(attention_result, {shape[0], shape[1], a.heads_ * v.size(3)});
+        state ? a.attention_->read_tokens(source, queries, keys, values, *state, context, name)
+              : a.attention_->forward_with_input(source, queries, keys, values, mask, context, name);
+    const HeadSizes& sizes = a.sizes_;
+    check_attention_result(attention_result, {shape[0], shape[1], sizes.result_heads(), sizes.value_dim},
+                           v.dtype(), name.c_str());
+    return reshape(attention_result, {shape[0], shape[1], sizes.result_width()});
   }
   Tensor output(const Tensor& x) const {
     if (attended) *attended = x;
@@ -243,18 +269,25 @@ struct MultiHeadAttention::TapeExecutor {
 
 ProjectedHeads MultiHeadAttention::split_heads(const Tensor& projected, size_t first, size_t last) const {
   const size_t key = inputs_.use_queries ? 1 : 0, value = projections_.size() - 1;
-  std::vector<int64_t> sizes;
-  for (size_t i = first; i < last; ++i) sizes.push_back(i < key ? heads_ : key_heads_);
-  Shape shape = projected.shape();
-  const int dim = shape.rank() - 1;
-  shape[dim] = projected.size(dim) / head_dim_;
-  if (heads_ == key_heads_) {
-    shape[dim] = static_cast<int64_t>(sizes.size());
-    shape.append(heads_);
+  const int dim = projected.rank() - 1;
+  std::vector<int64_t> widths;
+  for (size_t i = first; i < last; ++i) widths.push_back(projections_[i]->weight.size(0));
+  const bool are_equal =
+      sizes_.dim == sizes_.value_dim &&
+      std::all_of(widths.begin(), widths.end(), [&](int64_t w) { return w == widths.front(); });
+  std::vector<Tensor> parts;
+  if (are_equal) {
+    Shape shape = projected.shape();
+    shape[dim] = static_cast<int64_t>(widths.size());
+    shape.append(widths.front() / sizes_.dim);
+    shape.append(sizes_.dim);
+    parts = unbind(reshape(projected, shape), dim);
+  } else {
+    for (const Tensor& part : split(projected, dim, widths)) {
+      const size_t i = first + parts.size();
+      parts.push_back(unflatten(part, dim, i < value ? sizes_.dim : sizes_.value_dim));
+    }
   }
-  shape.append(head_dim_);
-  const Tensor all = reshape(projected, shape);
-  const std::vector<Tensor> parts = heads_ == key_heads_ ? unbind(all, dim) : split(all, dim, sizes);
   ProjectedHeads heads;
   for (size_t i = first; i < last; ++i)
     (i < key ? heads.query : i < value ? heads.key : heads.value) = parts[i - first];
@@ -313,13 +346,14 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& x_operand, con
 EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index,
                            const Attention* shared_parameter_source)
     : attention(options, layer_index, shared_parameter_source),
-      feedforward(options.width(), options.feedforward,
+      feedforward(options.width(), std::max<int64_t>(options.feedforward, 1),
                   {.activation = options.activation,
                    .gated = options.gated_feedforward,
                    .has_biases = options.feedforward_biases}),
       norm1(options.width(), options.norm),
       norm2(options.width(), options.norm),
       form_(choose_residual_form(options)),
+      has_feedforward_(options.feedforward > 0),
       dropout_(options.dropout),
       feedforward_chunks_(options.feedforward_chunks),
       name_(options.name + "layers." + std::to_string(layer_index)) {
@@ -330,9 +364,9 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index,
     add_child("cross_attention", *cross_attention);
     add_child("cross_norm", *cross_norm);
   }
-  add_child("", feedforward);
+  if (has_feedforward_) add_child("", feedforward);
   add_child("norm1", norm1);
-  add_child("norm2", norm2);
+  if (has_feedforward_) add_child("norm2", norm2);
 }
 
 // Executor of run_layer() that records the ops on the tape. `first_row` is the index of the first input row

@@ -19,7 +19,8 @@
 namespace tapeformer {
 
 struct EncoderOptions {
-  int64_t layers = 8, heads = 8, head_dim = 32, feedforward = 1024;
+  int64_t layers = 8, heads = 8, head_dim = 32;
+  int64_t feedforward = 1024;  // hidden units of the feed-forward branch; 0: layers have no such branch
   AttentionPattern attention = AttentionPattern(1);
   double dropout = 0;            // dropout probability of branch outputs and of hidden units
   double attention_dropout = 0;  // dropout probability of attention weights
@@ -27,6 +28,7 @@ struct EncoderOptions {
   bool rotary = false;           // rotates queries and keys by their positions (ops/rotary.h)
   double rotary_base = 10000;    // RotaryOptions::base
   double rotary_share = 1;       // share of the features of a head that is rotated, in (0, 1]
+  RotaryScaling rotary_scaling = {};
   bool pre_norm = false;
   Activation activation = Activation::relu;
   bool recompute = false;  // backward recomputes each layer from its input (autograd/recompute.h)
@@ -44,7 +46,9 @@ struct EncoderOptions {
   bool feedforward_biases = true;
   bool gated_feedforward = false;  // FeedForwardOptions::gated
   NormOptions norm = {};           // of all norms of the encoder
-  bool qk_norm = false;            // RMS norms of the queries and the keys of each head, before the rotation
+  // RMS norms of the queries and the keys of each head, before the rotation, in layers whose kind does not
+  // normalise them.
+  bool qk_norm = false;
   // Number of heads of keys and values of self-attention, a divisor of `heads`: head h of the queries reads
   // head h / (heads / kv_heads) of the keys (Ainslie et al. 2023, "GQA"). 0: `heads`.
   int64_t kv_heads = 0;
@@ -58,7 +62,9 @@ struct EncoderOptions {
   int64_t attention_width() const { return heads * head_dim; }
   int64_t width() const { return model_width > 0 ? model_width : attention_width(); }
   int64_t key_heads() const { return kv_heads > 0 ? kv_heads : heads; }
-  RotaryOptions make_rotary_options() const;
+  HeadSizes head_sizes() const { return {heads, key_heads(), key_heads(), head_dim, head_dim}; }
+  // Returns the rotation of heads of `dim` features.
+  RotaryOptions make_rotary_options(int64_t dim) const;
   // Returns the width of the encoder's result. With reversible layers, the result is the concatenation of two
   // tensors with width() features each, unless average_halves is true.
   int64_t output_width() const { return reversible && !average_halves ? 2 * width() : width(); }
@@ -70,7 +76,7 @@ std::vector<OptionProblem> find_option_problems(const EncoderOptions& options);
 // Residual branches of a layer.
 enum class ResidualBranch { attention, cross_attention, feedforward };
 // Returns the branches in their order.
-std::span<const ResidualBranch> list_branches(bool has_cross_attention);
+std::span<const ResidualBranch> list_branches(bool has_cross_attention, bool has_feedforward);
 
 // What cross-attention reads: the result of an encoder, (batch, source length, width), and the numbers of its
 // valid rows, (batch,) int64. If `lengths` is undefined, all rows are valid.
@@ -153,7 +159,7 @@ Tensor run_attention(const Executor& executor, const Tensor& x) {
 // What a layer of self-attention reads and computes in a forward pass.
 struct AttentionRecord {
   Tensor input, operand;  // x (batch, length, width), and x as an operand of matrix products
-  Tensor heads;           // results of the heads, (batch, length, heads * head_dim)
+  Tensor heads;           // results of the heads, (batch, length, HeadSizes::result_width())
   Tensor result;          // result of the output projection, (batch, length, width)
 };
 
@@ -171,8 +177,8 @@ class MultiHeadAttention final : public Module {
                  const ForwardContext& context, const std::string& name, DType result_dtype,
                  const Tensor& source = {}) const;
 
-  // Returns the keys and values of an encoded source (sources, length, width), each (sources, length,
-  // key_heads, head_dim).
+  // Returns the keys and values of an encoded source (sources, length, width), each (sources, length, heads,
+  // dim).
   ProjectedHeads project_source(const Tensor& source) const;
 
   // Returns the name in the segment memory of the inputs that the convolution of the layer `name` keeps.
@@ -184,15 +190,18 @@ class MultiHeadAttention final : public Module {
   // has no rotary positions, or inner_attention() applies the rotary positions.
   bool rotates() const { return rotates_; }
   const RotaryOptions& rotary_options() const { return rotary_options_; }
-  // Returns whether the layer must repeat the heads of keys and values for inner_attention().
-  bool repeats_key_heads() const { return repeats_key_heads_; }
-  int64_t heads() const { return heads_; }
-  int64_t key_heads() const { return key_heads_; }
+  const HeadSizes& sizes() const { return sizes_; }
+  // Return how many times the layer must repeat each head of queries, keys and values for inner_attention().
+  int64_t count_query_copies() const { return sizes_.result_heads() / sizes_.query_heads; }
+  int64_t count_key_copies() const { return repeats_keys_ ? sizes_.result_heads() / sizes_.key_heads : 1; }
+  int64_t count_value_copies() const {
+    return repeats_keys_ ? sizes_.result_heads() / sizes_.value_heads : 1;
+  }
   // Returns the projections of the inputs that the attention reads, in the order of queries, keys and values.
   // The weights of these projections are adjacent in memory, and so are the biases.
   const std::vector<Linear*>& projections() const { return projections_; }
   // Splits the results of projections() [first, last) of some tokens, (…, width of the projections), in the
-  // order of queries, keys and values, to heads (…, heads, head_dim) or (…, key_heads, head_dim).
+  // order of queries, keys and values, to the heads of sizes().
   ProjectedHeads split_heads(const Tensor& projected, size_t first, size_t last) const;
 
   Linear query_projection, key_projection, value_projection, out_projection;
@@ -201,8 +210,10 @@ class MultiHeadAttention final : public Module {
  private:
   struct TapeExecutor;
 
+  MultiHeadAttention(const EncoderOptions& options, int64_t layer, const Attention* shared_parameter_source,
+                     const HeadSizes& sizes);
   // Projects x to queries, and `source` to keys and values. x and `source` are (batch, rows, width). Each
-  // projection is (batch, rows, heads, head_dim) with dtype `dtype`.
+  // projection is (batch, rows, heads, dim) with dtype `dtype`.
   ProjectedHeads project(const Tensor& x, const Tensor& source, const AttentionMask& mask,
                          const ForwardContext& context, const std::string& name, DType dtype,
                          const LayerState* state) const;
@@ -210,10 +221,10 @@ class MultiHeadAttention final : public Module {
   Tensor project_jointly(const Tensor& x, size_t first, size_t last, DType dtype,
                          const ForwardContext* context = nullptr) const;
 
-  int64_t heads_, key_heads_, head_dim_;
+  HeadSizes sizes_;
   UsedAttentionInputs inputs_;
   std::vector<Linear*> projections_;
-  bool accepts_bfloat16_, rotates_, repeats_key_heads_;
+  bool accepts_bfloat16_, rotates_, repeats_keys_;
   RotaryOptions rotary_options_;
   std::unique_ptr<Attention> attention_;
   std::unique_ptr<ShortConv> conv_;
@@ -239,14 +250,17 @@ class EncoderLayer final : public Module {
                     const ForwardContext& context, const EncodedSource& source, int64_t first_row) const;
 
   const std::string& name() const { return name_; }
-  std::span<const ResidualBranch> branches() const { return list_branches(cross_attention != nullptr); }
+  std::span<const ResidualBranch> branches() const {
+    return list_branches(cross_attention != nullptr, has_feedforward_);
+  }
+  bool has_feedforward() const { return has_feedforward_; }
   const Norm& norm(ResidualBranch branch) const {
     if (branch == ResidualBranch::cross_attention) return *cross_norm;
     return branch == ResidualBranch::attention ? norm1 : norm2;
   }
 
   MultiHeadAttention attention;
-  FeedForward feedforward;
+  FeedForward feedforward;                              // without has_feedforward(): not used, and no child
   Norm norm1, norm2;                                    // of self-attention and of the feed-forward block
   std::unique_ptr<MultiHeadAttention> cross_attention;  // null without cross-attention
   std::unique_ptr<Norm> cross_norm;
@@ -255,6 +269,7 @@ class EncoderLayer final : public Module {
   struct TapeExecutor;
 
   ResidualForm form_;
+  bool has_feedforward_;
   double dropout_;
   int64_t feedforward_chunks_;
   std::string name_;

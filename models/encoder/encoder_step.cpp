@@ -1,6 +1,9 @@
 #include "models/encoder/encoder_step.h"
 
+#include <algorithm>
+
 #include "core/base/interruption.h"
+#include "ops/elementwise.h"
 #include "ops/gated_activation.h"
 #include "ops/linear.h"
 #include "ops/rms_norm.h"
@@ -34,7 +37,7 @@ RecurrentEncoder::RecurrentEncoder(const RecurrentEncoder& other, int64_t batch,
                        .norm2 = layer.norm2,
                        .query_norm = layer.query_norm,
                        .key_norm = layer.key_norm,
-                       .cross = {layer.cross.query, layer.cross.out, layer.cross.norm, nullptr, {}},
+                       .cross = {layer.cross.query, layer.cross.out, layer.cross.norm, nullptr, {}, {}},
                        .can_round_result = layer.can_round_result});
   allocate();
 }
@@ -43,20 +46,12 @@ void RecurrentEncoder::allocate() {
   const EncoderOptions& o = encoder_.options();
   const Tensor& like = encoder_.norm.weight;
   const auto buffer = [&](const Shape& s) { return Tensor::empty(s, like.dtype(), like.device()); };
-  AttentionStateOptions shape{batch_,    o.heads,      o.head_dim,   o.head_dim,
-                              capacity_, like.dtype(), like.device()};
-  shape.operand_dtype = get_operand_dtype(like);
+  // On the CPU, DecodingLinear rounds its inputs, so bfloat16 copies of the inputs are not needed.
+  const DType operand = like.device().is_cpu() ? like.dtype() : get_operand_dtype(like);
   final_norm_ = encoder_.norm.make_decoding_norm();
-  const Tensor projections = buffer({3 * batch_ * o.attention_width()});
-  for (Layer& layer : layers_) {
-    shape.name = layer.weights.name();
-    bind(layer, shape, projections);
-  }
+  const SharedBuffers shared = make_shared_buffers(operand);
+  for (Layer& layer : layers_) bind(layer, shared);
   for (Tensor* t : {&input_, &normalized_, &branch_result_}) *t = buffer({batch_, o.width()});
-  attention_result_ = buffer({batch_, o.attention_width()});
-  if (o.key_heads() != o.heads)
-    for (Tensor* t : {&repeated_heads_.key, &repeated_heads_.value})
-      *t = buffer({batch_, o.heads, o.head_dim});
   if (o.parallel_residual) second_half_ = buffer({batch_, o.width()});
   result_ = buffer({batch_, o.output_width()});
   if (o.reversible) {
@@ -68,15 +63,38 @@ void RecurrentEncoder::allocate() {
       second_half_view_ = concatenated_halves_.view({batch_, o.width()}, {both, 1}, o.width());
     }
   }
-  // On the CPU, DecodingLinear rounds its inputs, so bfloat16 copies of the inputs are not needed.
-  const DType operand = like.device().is_cpu() ? like.dtype() : get_operand_dtype(like);
-  if (operand != like.dtype()) {
-    branch_operand_ = Tensor::empty({batch_, o.width()}, operand, like.device());
-    attention_result_operand_ = Tensor::empty({batch_, o.attention_width()}, operand, like.device());
-  }
+  if (operand != like.dtype()) branch_operand_ = Tensor::empty({batch_, o.width()}, operand, like.device());
   hidden_ = Tensor::empty({batch_, o.feedforward}, operand, like.device());
   hidden_scratch_ =
       Tensor::empty({batch_, (o.gated_feedforward ? 2 : 1) * o.feedforward}, operand, like.device());
+}
+
+RecurrentEncoder::SharedBuffers RecurrentEncoder::make_shared_buffers(DType operand) const {
+  const Tensor& like = encoder_.norm.weight;
+  int64_t projected = encoder_.options().attention_width(), attended = projected, query = 0, key = 0,
+          value = 0;
+  const auto raise = [](int64_t& largest, int64_t width) { largest = std::max(largest, width); };
+  for (const Layer& layer : layers_) {
+    const MultiHeadAttention& a = layer.weights.attention;
+    const HeadSizes& sizes = a.sizes();
+    int64_t width = 0;
+    for (const Linear* projection : a.projections()) width += projection->weight.size(0);
+    raise(projected, width);
+    raise(attended, sizes.result_width());
+    if (a.count_query_copies() > 1) raise(query, sizes.result_heads() * sizes.dim);
+    if (a.count_key_copies() > 1) raise(key, sizes.result_heads() * sizes.dim);
+    if (a.count_value_copies() > 1) raise(value, sizes.result_width());
+  }
+  const auto buffer = [&](int64_t width, DType dtype) {
+    return Tensor::empty({batch_ * width}, dtype, like.device());
+  };
+  const DType dtype = like.dtype();
+  return {buffer(projected, dtype),
+          buffer(attended, dtype),
+          operand == dtype ? Tensor{} : buffer(attended, operand),
+          buffer(query, dtype),
+          buffer(key, dtype),
+          buffer(value, dtype)};
 }
 
 RecurrentEncoder::Layer RecurrentEncoder::make_layer(const EncoderLayer& weights, int64_t index,
@@ -94,11 +112,13 @@ RecurrentEncoder::Layer RecurrentEncoder::make_layer(const EncoderLayer& weights
   Layer layer{.weights = weights,
               .projections = prepare_joined({a.projections().begin(), a.projections().end()}),
               .out = prepare(a.out_projection),
-              .hidden = prepare_joined(weights.feedforward.list_input_layers()),
-              .linear2 = prepare(weights.feedforward.linear2),
               .norm1 = weights.norm1.make_decoding_norm(),
-              .norm2 = weights.norm2.make_decoding_norm(),
               .can_round_result = find_attention_kind(choice.kind).capabilities.can_round_step_results};
+  if (weights.has_feedforward()) {
+    layer.hidden = prepare_joined(weights.feedforward.list_input_layers());
+    layer.linear2 = prepare(weights.feedforward.linear2);
+    layer.norm2 = weights.norm2.make_decoding_norm();
+  }
   if (a.query_norm) layer.query_norm = a.query_norm->make_decoding_norm();
   if (a.key_norm) layer.key_norm = a.key_norm->make_decoding_norm();
   if (const MultiHeadAttention* const cross = weights.cross_attention.get()) {
@@ -109,21 +129,46 @@ RecurrentEncoder::Layer RecurrentEncoder::make_layer(const EncoderLayer& weights
   return layer;
 }
 
-void RecurrentEncoder::bind(Layer& layer, const AttentionStateOptions& shape, const Tensor& buffer) {
+void RecurrentEncoder::bind(Layer& layer, const SharedBuffers& buffers) const {
   const MultiHeadAttention& a = layer.weights.attention;
+  const HeadSizes& sizes = a.sizes();
+  const Tensor& like = encoder_.norm.weight;
+  const auto rows = [&](const Tensor& buffer, int64_t width) {
+    return buffer.view({batch_, width}, {width, 1});
+  };
+  const auto heads = [&](const Tensor& buffer, int64_t dim) {
+    return buffer.view({batch_, sizes.result_heads(), dim}, {sizes.result_heads() * dim, dim, 1});
+  };
   int64_t width = 0;
   for (const Linear* projection : a.projections()) width += projection->weight.size(0);
-  layer.projected = buffer.view({shape.batch, width}, {width, 1});
+  layer.projected = rows(buffers.projected, width);
   layer.heads = a.split_heads(layer.projected, 0, a.projections().size());
-  if (const ShortConv* const conv = a.conv())
-    layer.conv_history = Tensor::zeros({shape.batch, conv->weight.size(1) - 1, conv->weight.size(0)},
-                                       shape.dtype, shape.device);
-  AttentionStateOptions state_options = shape;
-  state_options.key_heads = a.repeats_key_heads() ? a.heads() : a.key_heads();
-  layer.state = a.inner_attention().make_state(state_options);
-  const int64_t query_width = shape.heads * shape.dim;
-  if (layer.weights.cross_attention)
-    layer.cross.projected = buffer.view({shape.batch, query_width}, {query_width, 1});
+  layer.attended = rows(buffers.attended, sizes.result_width());
+  if (buffers.attended_operand.defined())
+    layer.attended_operand = rows(buffers.attended_operand, sizes.result_width());
+  if (a.count_query_copies() > 1) layer.repeated.query = heads(buffers.query, sizes.dim);
+  if (a.count_key_copies() > 1) layer.repeated.key = heads(buffers.key, sizes.dim);
+  if (a.count_value_copies() > 1) layer.repeated.value = heads(buffers.value, sizes.value_dim);
+  if (const ShortConv* const conv = a.conv()) bind_conv(layer, *conv);
+  AttentionStateOptions state{batch_,    sizes.result_heads(), sizes.dim,    sizes.value_dim,
+                              capacity_, like.dtype(),         like.device()};
+  state.name = layer.weights.name();
+  state.operand_dtype = get_operand_dtype(like);
+  state.key_heads = a.count_key_copies() > 1 ? sizes.result_heads() : sizes.key_heads;
+  layer.state = a.inner_attention().make_state(state);
+  if (!layer.weights.cross_attention) return;
+  layer.cross.projected = rows(buffers.projected, encoder_.options().attention_width());
+  layer.cross.attended = rows(buffers.attended, encoder_.options().attention_width());
+}
+
+void RecurrentEncoder::bind_conv(Layer& layer, const ShortConv& conv) const {
+  const NoGradScope no_grad;
+  const int64_t channels = conv.weight.size(0);
+  layer.conv_history =
+      Tensor::zeros({batch_, conv.weight.size(1) - 1, channels}, conv.weight.dtype(), conv.weight.device());
+  if (!conv.bias.defined()) return;
+  layer.conv_scratch = Tensor::zeros({batch_, channels}, conv.weight.dtype(), conv.weight.device());
+  layer.conv_bias = contiguous(add(layer.conv_scratch, detach(conv.bias)));
 }
 
 void RecurrentEncoder::read_source(const EncodedSource& source) {
@@ -244,32 +289,41 @@ struct RecurrentEncoder::TokenExecutor {
     const EncoderOptions& o = step.encoder_.options();
     const Shape heads{step.source_count_, step.batch_ / step.source_count_, o.heads, o.head_dim};
     layer.cross.query.forward_into(x, Activation::none, layer.cross.projected);
-    layer.cross.source->attend(layer.cross.projected.view(heads), step.attention_result_.view(heads));
-    if (post_norm) return step.attention_result_;
-    layer.cross.out.forward_into(step.attention_result_, Activation::none, step.branch_result_);
+    layer.cross.source->attend(layer.cross.projected.view(heads), layer.cross.attended.view(heads));
+    if (post_norm) return layer.cross.attended;
+    layer.cross.out.forward_into(layer.cross.attended, Activation::none, step.branch_result_);
     return step.branch_result_;
   }
 
+  void convolve(const ShortConv& conv) const {
+    const Tensor& x = layer.projected;
+    short_conv_step(x, conv.weight, conv.op_activation(), layer.conv_history, x);
+    if (!layer.conv_bias.defined()) return;
+    add_into(x, layer.conv_bias, x);
+    if (conv.activation() == GateActivation::none) return;
+    sigmoid_into(x, layer.conv_scratch);
+    conv.activation() == GateActivation::silu ? mul_into(x, layer.conv_scratch, x)
+                                              : x.copy_from(layer.conv_scratch);
+  }
   ProjectedHeads project(const Tensor& x) const {
     layer.projections.forward_into(x, Activation::none, layer.projected);
-    if (const ShortConv* const conv = layer.weights.attention.conv())
-      short_conv_step(layer.projected, conv->weight, conv->activation(), layer.conv_history, layer.projected);
+    if (const ShortConv* const conv = layer.weights.attention.conv()) convolve(*conv);
     return layer.heads;
   }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
-    const bool rounded = step.attention_result_operand_.defined();
-    const Tensor& out =
-        rounded && layer.can_round_result ? step.attention_result_operand_ : step.attention_result_;
+    const bool rounded = layer.attended_operand.defined();
+    const Tensor& out = rounded && layer.can_round_result ? layer.attended_operand : layer.attended;
     const MultiHeadAttention& a = layer.weights.attention;
-    const bool repeats = a.repeats_key_heads();
-    const Tensor keys = repeats ? repeat_heads(k, step.repeated_heads_.key) : k,
-                 values = repeats ? repeat_heads(v, step.repeated_heads_.value) : v;
-    a.inner_attention().step(q, keys, values, *layer.state, out.view({v.size(0), a.heads(), v.size(2)}));
-    if (rounded && !layer.can_round_result) step.attention_result_operand_.copy_from(step.attention_result_);
-    return rounded ? step.attention_result_operand_ : step.attention_result_;
+    a.inner_attention().step(repeat_heads(q, layer.repeated.query), repeat_heads(k, layer.repeated.key),
+                             repeat_heads(v, layer.repeated.value), *layer.state,
+                             out.view({v.size(0), a.sizes().result_heads(), v.size(2)}));
+    if (rounded && !layer.can_round_result) layer.attended_operand.copy_from(layer.attended);
+    return rounded ? layer.attended_operand : layer.attended;
   }
-  // Writes x (batch, key_heads, head_dim) to `out` (batch, heads, head_dim), with each head repeated.
+  // Writes x (batch, n, dim) to `out` (batch, heads, dim) with each head repeated, and returns `out`. If
+  // `out` is undefined, returns x.
   static Tensor repeat_heads(const Tensor& x, const Tensor& out) {
+    if (!out.defined()) return x;
     const int64_t dim = x.size(2), count = out.size(1) / x.size(1), row = out.size(1) * dim;
     for (int64_t i = 0; i < count; ++i) out.view(x.shape(), {row, count * dim, 1}, i * dim).copy_from(x);
     return out;

@@ -58,17 +58,26 @@ class RecurrentEncoder {
     DecodingNorm norm = {};
     std::unique_ptr<SourceState> source;
     Tensor projected;  // queries, (batch, width)
+    Tensor attended;   // result of the attention, (batch, width)
   };
   // The weights and the attention state of a layer. `projections` computes queries, keys and values in one
   // matrix product, and `hidden` computes the inputs of the hidden units of the feed-forward block.
   struct Layer {
     const EncoderLayer& weights;
-    DecodingLinear projections, out, hidden, linear2;
-    DecodingNorm norm1, norm2, query_norm = {}, key_norm = {};
+    DecodingLinear projections, out, hidden = {}, linear2 = {};
+    DecodingNorm norm1, norm2 = {}, query_norm = {}, key_norm = {};
     CrossAttention cross = {};
-    Tensor projected = {};      // results of the projections, (batch, width of the projections)
-    Tensor conv_history = {};   // (batch, kernel - 1, …) of `projected`; undefined without a convolution
-    ProjectedHeads heads = {};  // views of `projected`, (batch, heads or key_heads, head_dim)
+    Tensor projected = {};     // results of the projections, (batch, width of the projections)
+    Tensor conv_history = {};  // (batch, kernel - 1, …) of `projected`; undefined without a convolution
+    // The bias of the convolution in the shape of its results, and a buffer; undefined without a bias.
+    Tensor conv_bias = {}, conv_scratch = {};
+    ProjectedHeads heads = {};  // views of `projected`, (batch, heads, dim)
+    // Heads that the layer repeats for the attention, (batch, heads of the results, dim); undefined for
+    // others.
+    ProjectedHeads repeated = {};
+    // Result of the attention, (batch, HeadSizes::result_width()), and its bfloat16 copy, which is defined
+    // only on CUDA devices with the precision bfloat16.
+    Tensor attended = {}, attended_operand = {};
     std::unique_ptr<AttentionState> state = nullptr;
     bool can_round_result = false;  // whether the attention can write bfloat16 results for float32 inputs
   };
@@ -78,10 +87,14 @@ class RecurrentEncoder {
   Tensor join_halves(const HiddenStates& states) const;
   // Makes the empty attention states and the buffers of the layers and of the encoder.
   void allocate();
-  // Sets the views and the state of a layer. Layer::projected is a view of the start of `buffer`, which has
-  // 3 * batch * heads * head_dim elements. All layers can share the buffer, because the layers run one after
-  // another.
-  static void bind(Layer& layer, const AttentionStateOptions& shape, const Tensor& buffer);
+  // Buffers that all layers share, because the layers run one after another. Each is large enough for all.
+  struct SharedBuffers {
+    Tensor projected, attended, attended_operand, query, key, value;
+  };
+  SharedBuffers make_shared_buffers(DType operand) const;
+  // Sets the views and the state of a layer.
+  void bind(Layer& layer, const SharedBuffers& buffers) const;
+  void bind_conv(Layer& layer, const ShortConv& conv) const;
 
   const Encoder& encoder_;
   int64_t batch_, capacity_;
@@ -95,11 +108,9 @@ class RecurrentEncoder {
   Tensor concatenated_halves_;  // reversible layers: both halves of the state, (batch, 2 width)
   Tensor first_half_view_, second_half_view_;  // views of the halves of concatenated_halves_
   Tensor result_;                              // (batch, output_width)
-  Tensor attention_result_;                    // (batch, heads * head_dim)
-  ProjectedHeads repeated_heads_;              // keys and values for kinds without reads_grouped_heads
-  // bfloat16 copies of the input of a branch and of the result of attention, which are defined only on CUDA
-  // devices with the precision bfloat16.
-  Tensor branch_operand_, attention_result_operand_;
+  // bfloat16 copy of the input of a branch, which is defined only on CUDA devices with the precision
+  // bfloat16.
+  Tensor branch_operand_;
   // (batch, feedforward), in the dtype of the operands. In gated blocks, hidden_scratch_ is (batch, 2
   // feedforward).
   Tensor hidden_, hidden_scratch_;

@@ -98,27 +98,36 @@ ShortConv::ShortConv(const Options& options) : options_(options) {
                 options.starts_as_identity
                     ? Initializer(set_identity)
                     : make_uniform_initializer(1 / std::sqrt(static_cast<double>(kernel))));
+  if (options.has_bias) add_parameter("bias", bias, {options.channels}, make_constant_initializer(0));
+}
+
+Tensor ShortConv::add_bias(const Tensor& sums) const {
+  if (!bias.defined()) return sums;
+  const Tensor y = add(cast(sums, bias.dtype()), bias);
+  const Tensor result = options_.activation == GateActivation::silu      ? silu(y)
+                        : options_.activation == GateActivation::sigmoid ? sigmoid(y)
+                                                                         : y;
+  return cast(result, sums.dtype());
 }
 
 Tensor ShortConv::forward(const Tensor& x, bool causal, const Tensor& lengths, SegmentMemory* memory,
                           const std::string& name) const {
-  ShortConvOptions options{
-      .lookahead = lookahead(causal), .activation = options_.activation, .lengths = lengths};
+  ShortConvOptions options{.lookahead = lookahead(causal), .activation = op_activation(), .lengths = lengths};
   if (memory) {
     const Tensor rows = memory->read(name, x.size(0));
     if (rows.defined()) options.history = pad(rows.to(x.dtype()), 1, weight.size(1) - 1 - rows.size(1), 0);
     memory->write(name, x);
   }
-  return short_conv(x, weight, options);
+  return add_bias(short_conv(x, weight, options));
 }
 
 Tensor ShortConv::read_tokens(const Tensor& x, const Tensor& history) const {
   const int64_t kept = history.size(1);
-  if (kept == 0) return short_conv(x, weight, {.activation = options_.activation});
+  if (kept == 0) return add_bias(short_conv(x, weight, {.activation = op_activation()}));
   const Tensor before = history.to(x.dtype());
   const Tensor all = concat({before, x}, 1);
   history.copy_from(slice(all, 1, x.size(1), x.size(1) + kept));
-  return short_conv(x, weight, {.activation = options_.activation, .history = before});
+  return add_bias(short_conv(x, weight, {.activation = op_activation(), .history = before}));
 }
 
 Conv1dRelu::Conv1dRelu(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options)

@@ -56,7 +56,8 @@ class Linear final : public Module {
 };
 
 // A depthwise convolution over time (ops/short_conv.h) with an activation. If `causal` is false, the kernel
-// is centred. weight (channels, kernel) is initialised from U(-1/√n, 1/√n) with n = kernel or, if
+// is centred. The bias (channels,), which is added before the activation, is 0 at first. weight (channels,
+// kernel) is initialised from U(-1/√n, 1/√n) with n = kernel or, if
 // `starts_as_identity` is true, to 1 for the current token and 0 for the others. If the kernel is 0, there is
 // only the activation.
 class ShortConv final : public Module {
@@ -64,7 +65,7 @@ class ShortConv final : public Module {
   struct Options {
     int64_t channels = 0, kernel = 0;
     GateActivation activation = GateActivation::none;
-    bool causal = true, starts_as_identity = false;
+    bool causal = true, starts_as_identity = false, has_bias = false;
   };
   explicit ShortConv(const Options& options);
   // Maps x (batch, length, channels) to the same shape. A causal mask needs a causal convolution. See
@@ -78,12 +79,16 @@ class ShortConv final : public Module {
   Tensor read_tokens(const Tensor& x, const Tensor& history) const;
 
   GateActivation activation() const { return options_.activation; }
+  // The activation of the op short_conv(): the bias is added to the result of the op.
+  GateActivation op_activation() const { return bias.defined() ? GateActivation::none : options_.activation; }
 
-  Tensor weight;
+  Tensor weight, bias;  // `bias` is undefined without a bias
 
  private:
   // Returns the number of later tokens that a result reads.
   int64_t lookahead(bool causal) const { return causal ? 0 : options_.kernel / 2; }
+  // Adds the bias, if there is one, and applies the activation then.
+  Tensor add_bias(const Tensor& sums) const;
 
   Options options_;
 };

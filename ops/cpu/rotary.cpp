@@ -22,10 +22,11 @@ class Angles {
         step_cosines_(frequencies_),
         step_sines_(frequencies_),
         cosines_(frequencies_),
-        sines_(frequencies_) {
+        sines_(frequencies_),
+        amplitude_(s.amplitude) {
     const double direction = s.inverse ? -1 : 1;
     for (size_t i = 0; i < frequencies_.size(); ++i) {
-      frequencies_[i] = direction * compute_rotary_frequency(s.base, static_cast<int64_t>(i), s.rotated);
+      frequencies_[i] = direction * compute_rotary_angle(s.base, s.scale, static_cast<int64_t>(i), s.rotated);
       step_cosines_[i] = std::cos(frequencies_[i]);
       step_sines_[i] = std::sin(frequencies_[i]);
     }
@@ -42,8 +43,8 @@ class Angles {
   void write_and_advance(C* cosines, C* sines) {
     for (size_t i = 0; i < frequencies_.size(); ++i) {
       const double c = cosines_[i], s = sines_[i];
-      cosines[i] = static_cast<C>(c);
-      sines[i] = static_cast<C>(s);
+      cosines[i] = static_cast<C>(amplitude_ * c);
+      sines[i] = static_cast<C>(amplitude_ * s);
       cosines_[i] = c * step_cosines_[i] - s * step_sines_[i];
       sines_[i] = s * step_cosines_[i] + c * step_sines_[i];
     }
@@ -51,6 +52,7 @@ class Angles {
 
  private:
   std::vector<double> frequencies_, step_cosines_, step_sines_, cosines_, sines_;
+  double amplitude_;
 };
 
 // Rotates the pairs (x[i], x[half + i]) of a row of `dim` elements, and copies the elements from 2 half on.

@@ -27,9 +27,10 @@ __global__ void rotate_kernel(RotaryShape s, GraphStep step, AttentionRows<const
       continue;
     }
     const double angle =
-        compute_rotary_frequency(s.base, pair, s.rotated) * static_cast<double>(first + position);
+        compute_rotary_angle(s.base, s.scale, pair, s.rotated) * static_cast<double>(first + position);
     const C reduced = static_cast<C>(angle - kTurn * std::floor(angle / kTurn));
-    const C cosine = std::cos(reduced), sine = s.inverse ? -std::sin(reduced) : std::sin(reduced);
+    const C amplitude = static_cast<C>(s.amplitude), cosine = amplitude * std::cos(reduced),
+            sine = (s.inverse ? -amplitude : amplitude) * std::sin(reduced);
     const C a = static_cast<C>(source[pair]), b = static_cast<C>(source[half + pair]);
     target[pair] = T(a * cosine - b * sine);
     target[half + pair] = T(b * cosine + a * sine);

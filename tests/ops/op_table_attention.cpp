@@ -280,6 +280,13 @@ void add_rotary(std::vector<OpCase>& table) {
                        return rotary_embedding(in[0], {.base = 100, .features = features});
                      },
                      {normal({2, 5, 2, 7})}});
+  using enum RotaryScalingKind;
+  for (const auto& [name, kind] : {std::pair("linear", linear), {"llama3", llama3}, {"yarn", yarn}})
+    table.push_back({concat_text("rotary, scaling ", name),
+                     [scaling = RotaryScaling{.kind = kind, .factor = 3, .length = 20}](const Inputs& in) {
+                       return rotary_embedding(in[0], {.base = 100, .scaling = scaling});
+                     },
+                     {normal({2, 5, 2, 12})}});
   table.push_back({"rotary, strides",
                    [](const Inputs& in) {
                      return rotary_embedding(permute(in[0], {0, 2, 1, 3}));

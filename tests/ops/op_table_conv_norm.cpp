@@ -91,6 +91,11 @@ void add_splits(std::vector<OpCase>& table) {
                      return mul(mul(slice(parts[1], 1, 0, 2), parts[0]), parts[2]);
                    },
                    {normal({4, 6, 3})}});
+  table.push_back({"unflatten, strides",
+                   [](const Inputs& in) {
+                     return square(unflatten(permute(in[0], {1, 0, 2}), 1, 3));
+                   },
+                   {normal({6, 2, 4})}});
   table.push_back({"split, one part is not used",
                    [](const Inputs& in) {
                      return square(split(in[0], -1, {2, 4})[1]);

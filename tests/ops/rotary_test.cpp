@@ -2,7 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "ops/view.h"
 #include "tests/support/random.h"
@@ -60,6 +63,58 @@ TEST_CASE("rotary_embedding() rotates the first features as a narrower head, and
                        doctest::Contains("8 rotated features of (2, 70, 3, 7) must be even and at most"),
                        ShapeError);
   CHECK_THROWS_AS(rotary_embedding(x, {.features = 3}), ShapeError);
+}
+
+TEST_CASE("scaled rotary positions have the angles of Llama 3 and of YaRN") {
+  constexpr double kTurn = 6.283185307179586;
+  constexpr int64_t kFeatures = 16, kPairs = kFeatures / 2;
+  const RotaryOptions plain{.base = 1000};
+  const std::vector<double> angles = compute_rotary_angles(plain, kFeatures);
+  const auto scaled = [&](const RotaryScaling& scaling) {
+    return compute_rotary_angles({.base = 1000, .scaling = scaling}, kFeatures);
+  };
+  const auto check_equal = [](double a, double b) { CHECK(a == doctest::Approx(b).epsilon(1e-12)); };
+  const auto halves = scaled({.kind = RotaryScalingKind::linear, .factor = 2});
+  const auto llama = scaled({.kind = RotaryScalingKind::llama3, .factor = 8, .length = 64});
+  const auto yarn = scaled({.kind = RotaryScalingKind::yarn, .factor = 8, .length = 64, .fast = 8});
+  // The pairs that make 8 turns and 1 turn in 64 tokens.
+  const double first = std::floor(kPairs * std::log(64 / (8 * kTurn)) / std::log(1000)),
+               last = std::ceil(kPairs * std::log(64 / kTurn) / std::log(1000));
+  int64_t between = 0;
+  for (size_t i = 0; i < angles.size(); ++i) {
+    check_equal(angles[i], std::pow(1000, -static_cast<double>(i) / kPairs));
+    check_equal(halves[i], angles[i] / 2);
+    const double turns = 64 * angles[i] / kTurn, share = (turns - 1) / 3;
+    between += turns > 1 && turns < 4;
+    check_equal(llama[i], turns > 4   ? angles[i]
+                          : turns < 1 ? angles[i] / 8
+                                      : (1 - share) * angles[i] / 8 + share * angles[i]);
+    const double ramp = std::clamp((static_cast<double>(i) - first) / (last - first), 0.0, 1.0);
+    check_equal(yarn[i], ramp * angles[i] / 8 + (1 - ramp) * angles[i]);
+  }
+  CHECK(between > 0);
+  const Tensor x = normal({1, 1, 1, 4});
+  const RotaryScaling amplified{.kind = RotaryScalingKind::yarn, .factor = 4, .length = 8};
+  const Tensor rotated = rotary_embedding(x, {.scaling = amplified});
+  for (int64_t i = 0; i < 4; ++i)
+    check_equal(rotated.data<double>()[i], x.data<double>()[i] * (1 + 0.1 * std::log(4.0)));
+}
+
+TEST_CASE("scalings of rotary positions without a length or with an empty ramp are errors") {
+  const Tensor x = normal({1, 2, 1, 4});
+  const auto error = [&](const RotaryScaling& scaling) {
+    try {
+      rotary_embedding(x, {.scaling = scaling});
+    } catch (const ShapeError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  using enum RotaryScalingKind;
+  CHECK(error({.kind = linear, .factor = 0}).find("factor 0 must be positive") != std::string::npos);
+  CHECK(error({.kind = llama3, .factor = 2}).find("length 0 must be positive") != std::string::npos);
+  CHECK(error({.kind = yarn, .factor = 2, .length = 4, .slow = 4}).find("expected 0 < slow < fast") !=
+        std::string::npos);
 }
 
 TEST_CASE("products of rotated rows depend only on the difference of positions") {

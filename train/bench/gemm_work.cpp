@@ -65,7 +65,7 @@ std::vector<GemmShape> list_forward_gemms(const AutoregressiveModelOptions& mode
     full += inputs.use_queries;
     keys += 1 + inputs.use_keys;
   }
-  return {
+  std::vector<GemmShape> shapes{
       {"query projections", rows, e.attention_width(), width, false, true, full},
       {"key and value projections", rows, e.key_heads() * e.head_dim, width, false, true, keys},
       {"out projections", rows, width, e.attention_width(), false, true, e.layers},
@@ -73,6 +73,8 @@ std::vector<GemmShape> list_forward_gemms(const AutoregressiveModelOptions& mode
       {"linear2", rows, width, e.feedforward, false, true, e.layers},
       {"predictor", rows, model.output_width(), e.output_width(), false, true, 1},
   };
+  std::erase_if(shapes, [](const GemmShape& shape) { return shape.m * shape.n * shape.k == 0; });
+  return shapes;
 }
 
 std::vector<GemmShape> list_training_gemms(const AutoregressiveModelOptions& model, int64_t rows) {

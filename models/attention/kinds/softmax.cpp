@@ -2,13 +2,17 @@
 
 #include <algorithm>
 
+#include "models/attention/kinds/gated/gates.h"
 #include "models/attention/score_masks.h"
 #include "models/attention/sparse_pattern.h"
 #include "models/layers/option_error.h"
+#include "ops/elementwise.h"
 #include "ops/view.h"
 
 namespace tapeformer {
 namespace {
+
+constexpr const char* kNoGate = "none";
 
 class SoftmaxState final : public AttentionState {
  public:
@@ -25,6 +29,8 @@ class SoftmaxState final : public AttentionState {
   }
 
   KeyValueCache cache;
+  DecodingProjection gate_projection;
+  Tensor gate;  // (batch, heads, value_dim); undefined without a gate
 
  private:
   SoftmaxState(const AttentionStateOptions& s, const SparsePattern& pattern, int64_t capacity)
@@ -37,6 +43,12 @@ class SoftmaxState final : public AttentionState {
 class SoftmaxKind : public Attention {
  public:
   SoftmaxKind(PatternFunction pattern, double dropout) : pattern_(std::move(pattern)), dropout_(dropout) {}
+  // Adds the gate sigmoid(projection of the input of the layer) of the results (Qiu et al. 2025, "Gated
+  // Attention for Large Language Models").
+  void add_gate(const AttentionSetup& setup) {
+    gate_ = std::make_unique<Projection>(setup.input_width(), setup.heads * setup.value_dim(), 0, false);
+    add_child("output_gate", *gate_);
+  }
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name) const override {
@@ -46,16 +58,33 @@ class SoftmaxKind : public Attention {
     options.key_blocks = sparse.key_blocks;
     return softmax_attention(q, k, v, options);
   }
+  Tensor forward_with_input(const Tensor& x, const Tensor& q, const Tensor& k, const Tensor& v,
+                            const AttentionMask& mask, const ForwardContext& context,
+                            const std::string& name) const override {
+    return apply_gate(forward(q, k, v, mask, context, name), x);
+  }
   std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const override {
     // pattern_() can keep the returned table of key blocks in a cache. The table is requested on the CPU, so
     // that the cached table uses no device memory. The state owns a copy of the table on the device.
     SparsePattern pattern = pattern_({shape.capacity, shape.heads, true, kCpu, shape.name});
     if (pattern.key_blocks.defined()) pattern.key_blocks = pattern.key_blocks.to(shape.device);
-    return std::make_unique<SoftmaxState>(shape, pattern);
+    auto state = std::make_unique<SoftmaxState>(shape, pattern);
+    if (gate_) {
+      state->gate_projection = DecodingProjection(*gate_, shape);
+      state->gate = Tensor::empty({shape.batch, shape.heads, shape.value_dim}, shape.dtype, shape.device);
+    }
+    return state;
+  }
+  void observe_input(const Tensor& x, AttentionState& attention_state) const override {
+    if (!gate_) return;
+    const auto& state = static_cast<SoftmaxState&>(attention_state);
+    state.gate_projection.forward_into(x, state.gate.view({x.size(0), state.gate.numel() / x.size(0)}));
+    sigmoid_into(state.gate, state.gate);
   }
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
             const Tensor& out) const override {
     softmax_attention_step(q, k, v, static_cast<SoftmaxState&>(state).cache, out);
+    if (gate_) mul_into(out, static_cast<SoftmaxState&>(state).gate, out);
   }
   Tensor read_tokens(const Tensor& x, const Tensor& q, const Tensor& k, const Tensor& v,
                      const LayerState& state, const ForwardContext& context,
@@ -66,14 +95,23 @@ class SoftmaxKind : public Attention {
     if (earlier > 0 && cache.pattern.is_limited())
       return Attention::read_tokens(x, q, k, v, state, context, name);
     append_tokens(k, v, cache);
-    if (earlier == 0) return forward(q, k, v, {.causal = true, .key_lengths = {}}, context, name);
+    if (earlier == 0)
+      return forward_with_input(x, q, k, v, {.causal = true, .key_lengths = {}}, context, name);
     const DType dtype = cache.keys.dtype();
-    return cast(softmax_attention(cast(q, dtype), slice(cache.keys, 1, 0, cache.length),
-                                  slice(cache.values, 1, 0, cache.length), {.causal = true}),
-                v.dtype());
+    const Tensor result = cast(softmax_attention(cast(q, dtype), slice(cache.keys, 1, 0, cache.length),
+                                                 slice(cache.values, 1, 0, cache.length), {.causal = true}),
+                               v.dtype());
+    return apply_gate(result, x);
   }
 
  private:
+  Tensor apply_gate(const Tensor& result, const Tensor& x) const {
+    if (!gate_) return result;
+    const Tensor gate = reshape(gate_->forward(x, result.dtype()), result.shape());
+    return compute_in_wide_dtype([](const auto& y) { return mul(y[0], sigmoid(y[1])); }, {result, gate});
+  }
+
+  std::unique_ptr<Projection> gate_;  // null without a gate
   PatternFunction pattern_;
   double dropout_;
 };
@@ -157,20 +195,27 @@ void check_option_at_most_length(const OptionValues& options, const char* name, 
 }
 
 AttentionKind make_softmax_attention_kind() {
-  return {
-      .name = "softmax",
-      .help = "softmax(q kᵀ / √dim) v, block by block: time is quadratic in the length, memory linear",
-      .capabilities = {.causal = true,
-                       .length_masks = true,
-                       .unequal_lengths = true,
-                       .recurrent = true,
-                       .weight_dropout = true,
-                       .bfloat16 = true,
-                       .reads_grouped_heads = true},
-      .options = {},
-      .make = [](const OptionValues&,
-                 const AttentionSetup& setup) { return make_softmax_attention(KeyPattern{}, setup.dropout); },
-      .count_multiply_adds = count_softmax_multiply_adds};
+  return {.name = "softmax",
+          .help = "softmax(q kᵀ / √dim) v, block by block: time is quadratic in the length, memory linear",
+          .capabilities = {.causal = true,
+                           .length_masks = true,
+                           .unequal_lengths = true,
+                           .recurrent = true,
+                           .weight_dropout = true,
+                           .bfloat16 = true,
+                           .reads_grouped_heads = true},
+          .options = {OptionSpec{.name = "output_gate",
+                                 .default_value = std::string(kNoGate),
+                                 .help = "activation of a gate of the results, from the input; none: no gate",
+                                 .choices = {kNoGate, "sigmoid"},
+                                 .is_fixed_by_training = true}},
+          .make = [](const OptionValues& options, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
+            auto attention = std::make_unique<SoftmaxKind>(make_constant_pattern({}), setup.dropout);
+            const OptionValues values = complete_options(find_attention_kind("softmax").options, options);
+            if (values.get<std::string>("output_gate") != kNoGate) attention->add_gate(setup);
+            return attention;
+          },
+          .count_multiply_adds = count_softmax_multiply_adds};
 }
 
 AttentionKind make_shared_softmax_attention_kind() {

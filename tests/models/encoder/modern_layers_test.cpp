@@ -76,6 +76,28 @@ std::vector<std::pair<std::string, AutoregressiveModelOptions>> list_variants(co
     o.position_count = 13;
   });
   add("reversible", [](AutoregressiveModelOptions& o) { o.encoder.reversible = true; });
+  add("scaled rotary positions", [](AutoregressiveModelOptions& o) {
+    o.encoder.rotary_scaling = {.kind = RotaryScalingKind::yarn, .factor = 4, .length = 8, .fast = 2};
+  });
+  const auto choose = [](AutoregressiveModelOptions& o,
+                         const std::vector<std::pair<std::string, OptionValue>>& settings) {
+    AttentionLayerChoice& choice = o.encoder.attention[0];
+    choice.options = find_attention_kind(choice.kind).make_options(settings);
+  };
+  const bool is_gated = has_option(find_attention_kind(attention).options, "value_heads");
+  if (is_gated)
+    for (const int64_t key_heads : {1, 3})
+      add(key_heads == 1 ? "one head of keys" : "heads of its own", [&](AutoregressiveModelOptions& o) {
+        choose(o, {{"value_heads", int64_t{3}},
+                   {"key_heads", key_heads},
+                   {"key_dim", int64_t{5}},
+                   {"value_dim", int64_t{7}},
+                   {"norm_eps", 1e-3}});
+      });
+  if (attention == "softmax")
+    add("output gate", [&](AutoregressiveModelOptions& o) {
+      choose(o, {{"output_gate", std::string("sigmoid")}});
+    });
   return variants;
 }
 

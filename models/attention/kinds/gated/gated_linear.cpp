@@ -9,8 +9,6 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kGatedNormEps = 1e-5;
-
 // The state of one token of each sequence. The buffers receive the results of observe_input() and step().
 struct GatedState final : AttentionState {
   GatedState(const Gates& token_gates, const AttentionStateOptions& s)
@@ -30,7 +28,9 @@ struct GatedState final : AttentionState {
   // The projection of the output gate and the gate, (batch, heads, value_dim); undefined if the kind has
   // none.
   Tensor gate_input, gate;
-  Tensor scale;  // 1/√dim like `result`; undefined if the norm makes the scale irrelevant
+  Tensor scale;          // 1/√dim like `result`; undefined if the norm makes the scale irrelevant
+  Tensor skipped, skip;  // D v, and D in the shape of `result`; undefined if the kind has no D
+  Tensor norm_weight;    // the weight of a norm of groups in the shape of `result`; undefined for others
 };
 
 // Linear attention with decays, gates and the delta rule. Without a causal mask, the result is the sum of two
@@ -38,8 +38,13 @@ struct GatedState final : AttentionState {
 class GatedLinearKind final : public Attention {
  public:
   GatedLinearKind(const GatedLinearOptions& options, const AttentionSetup& setup)
-      : options_(options), heads_(setup.heads), dim_(setup.dim), forward_gates_(options, setup) {
-    const int64_t width = setup.heads * setup.dim;
+      : options_(options),
+        heads_(setup.heads),
+        dim_(setup.dim),
+        value_dim_(setup.value_dim()),
+        groups_(setup.key_heads > 0 ? setup.key_heads : setup.heads),
+        forward_gates_(options, setup) {
+    const int64_t width = heads_ * value_dim_;
     add_child("gates", forward_gates_);
     if (!setup.causal) {
       reverse_gates_ = std::make_unique<Gates>(options, setup);
@@ -50,8 +55,11 @@ class GatedLinearKind final : public Attention {
       output_gate_ = std::make_unique<Projection>(setup.input_width(), width, rank, rank > 0);
       add_child("output_gate", *output_gate_);
     }
+    if (options.skips)
+      add_parameter("skip", skip_, {heads_, 1}, make_constant_initializer(1), {.decays = false});
     if (options.output_norm != OutputNorm::none)
-      add_parameter("norm.weight", norm_weight_, {options.output_norm == OutputNorm::head ? dim_ : width},
+      add_parameter("norm.weight", norm_weight_,
+                    {options.output_norm == OutputNorm::head ? value_dim_ : width},
                     make_constant_initializer(1));
   }
 
@@ -75,17 +83,18 @@ class GatedLinearKind final : public Attention {
     if (!mask.causal) {
       check(reverse_gates_ != nullptr, "gated linear attention",
             "the layer was made for causal masks, but this mask is not causal");
-      out = in_compute_dtype([](const auto& y) { return add(y[0], y[1]); },
-                             {out, scan(x, q, k, v, {.lengths = mask.key_lengths, .reverse = true}).out});
+      out =
+          compute_in_wide_dtype([](const auto& y) { return add(y[0], y[1]); },
+                                {out, scan(x, q, k, v, {.lengths = mask.key_lengths, .reverse = true}).out});
     }
-    return finish(out, x);
+    return finish(out, x, v);
   }
   Tensor read_tokens(const Tensor& x, const Tensor& q, const Tensor& k, const Tensor& v,
                      const LayerState& state, const ForwardContext&, const std::string&) const override {
     const Tensor& sums = static_cast<GatedState&>(state.attention).sums;
     const auto [out, newest] = scan(x, q, k, v, {.initial_state = state.position > 0 ? sums : Tensor{}});
     sums.copy_from(newest);
-    return finish(out, x);
+    return finish(out, x, v);
   }
 
   std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& s) const override {
@@ -96,6 +105,16 @@ class GatedLinearKind final : public Attention {
       state->gate = Tensor::empty_like(state->result);
     }
     if (needs_scale()) state->scale = Tensor::full(state->result.shape(), query_scale(), s.dtype, s.device);
+    const NoGradScope no_grad;
+    const auto expand = [&](const Tensor& x) {
+      return contiguous(add(Tensor::zeros(state->result.shape(), s.dtype, s.device), x));
+    };
+    if (skip_.defined()) {
+      state->skip = expand(detach(skip_));
+      state->skipped = Tensor::empty_like(state->result);
+    }
+    if (options_.output_norm == OutputNorm::group)
+      state->norm_weight = expand(reshape(detach(norm_weight_), {heads_, value_dim_}));
     return state;
   }
   void observe_input(const Tensor& x, AttentionState& attention_state) const override {
@@ -113,7 +132,7 @@ class GatedLinearKind final : public Attention {
     GatedTokenOptions o = state.gates.values();
     if (options_.delta) o.erase = k;
     gated_linear_attention_step(q, k, v, o, state.sums, state.result);
-    finish_step(state, out);
+    finish_step(state, v, out);
   }
 
  private:
@@ -125,80 +144,108 @@ class GatedLinearKind final : public Attention {
     (o.reverse ? *reverse_gates_ : forward_gates_).apply(x, get_compute_dtype(v.dtype()), o);
     return gated_linear_attention(options_.normalizes_keys ? l2_norm(q, query_scale()) : q, key, v, o);
   }
-  int64_t state_size() const { return heads_ * dim_ * dim_; }
+  int64_t state_size() const { return heads_ * dim_ * value_dim_; }
   // Returns the state after the previous segment, or an undefined tensor at the start of a text.
   Tensor read_state(const SegmentMemory& memory, const std::string& name, const Tensor& v) const {
     const Tensor state = memory.read(name, v.size(0));
-    return state.defined() ? reshape(state, {v.size(0), heads_, dim_, dim_}).to(get_compute_dtype(v.dtype()))
-                           : state;
+    return state.defined()
+               ? reshape(state, {v.size(0), heads_, dim_, value_dim_}).to(get_compute_dtype(v.dtype()))
+               : state;
   }
   double query_scale() const {
     return options_.scales_queries ? 1 / std::sqrt(static_cast<double>(dim_)) : 1;
   }
   // The scale of unnormalised queries. A norm of the results is the norm of the unscaled results with another
-  // eps, so only results without a norm are scaled.
+  // eps, so only results without a norm are scaled, and results to which values are added.
   double scale_of_results() const { return options_.normalizes_keys ? 1 : query_scale(); }
-  bool needs_scale() const { return options_.output_norm == OutputNorm::none && scale_of_results() != 1; }
+  bool needs_scale() const {
+    return (options_.output_norm == OutputNorm::none || options_.skips) && scale_of_results() != 1;
+  }
   bool gates_in_norm() const {
     return output_gate_ && !options_.gates_before_norm && options_.output_norm != OutputNorm::none;
   }
   RmsNormOptions norm_options(const Tensor& gate) const {
+    const double scale = needs_scale() ? 1 : scale_of_results();
     return {.gate = gates_in_norm() ? gate : Tensor{},
             .gate_activation = options_.output_gate,
-            .eps = kGatedNormEps / (scale_of_results() * scale_of_results())};
+            .eps = options_.norm_eps / (scale * scale)};
   }
 
   static Tensor flatten(const Tensor& x) { return x.view({x.size(0), x.numel() / x.size(0)}); }
-  // Returns f of tensors that are converted to the compute dtype, in the dtype of the tensors.
-  template <class F>
-  static Tensor in_compute_dtype(F f, std::vector<Tensor> x) {
-    const DType dtype = x[0].dtype();
-    for (Tensor& tensor : x) tensor = cast(tensor, get_compute_dtype(dtype));
-    return cast(f(x), dtype);
-  }
-
-  // Applies the norm and the output gate to `out` (batch, length, heads, dim). x is the input of the layer.
-  Tensor finish(const Tensor& attended, const Tensor& x) const {
+  // Applies the norm and the output gate to the results `attended` (batch, length, heads, value_dim). x is
+  // the input of the layer, and v are the values.
+  Tensor finish(const Tensor& attended, const Tensor& x, const Tensor& v) const {
     Tensor out = attended;
     const Shape shape = out.shape();
     Tensor gate = output_gate_ ? reshape(output_gate_->forward(x, out.dtype()), shape) : Tensor{};
     if (needs_scale())
-      out = in_compute_dtype([this](const auto& y) { return mul(y[0], query_scale()); }, {out});
-    if (gate.defined() && !gates_in_norm())
-      out = in_compute_dtype(
-          [this](const auto& y) {
-            return mul(y[0], options_.output_gate == GateActivation::silu ? silu(y[1]) : sigmoid(y[1]));
-          },
-          {out, gate});
+      out = compute_in_wide_dtype([this](const auto& y) { return mul(y[0], query_scale()); }, {out});
+    if (skip_.defined())
+      out = compute_in_wide_dtype([this](const auto& y) { return add(y[0], mul(y[1], skip_)); }, {out, v});
+    if (gate.defined() && !gates_in_norm()) out = apply_gate(out, gate);
     if (options_.output_norm == OutputNorm::none) return out;
+    const int64_t width = shape[2] * shape[3];
+    if (options_.output_norm == OutputNorm::group) {
+      const Tensor rows = reshape(out, {shape[0], shape[1], groups_, width / groups_});
+      const Tensor normalized = reshape(rms_norm(rows, {}, norm_options({})), shape);
+      out = compute_in_wide_dtype(
+          [&](const auto& y) {
+            return mul(y[0], reshape(norm_weight_, {shape[2], shape[3]}));
+          },
+          {normalized});
+      return gates_in_norm() ? apply_gate(out, gate) : out;
+    }
     const auto norm_shape = [&](const Tensor& y) {
       return options_.output_norm == OutputNorm::width && y.defined()
-                 ? reshape(y, {shape[0], shape[1], shape[2] * shape[3]})
+                 ? reshape(y, {shape[0], shape[1], width})
                  : y;
     };
     return reshape(rms_norm(norm_shape(out), norm_weight_, norm_options(norm_shape(gate))), shape);
   }
 
-  void finish_step(const GatedState& state, const Tensor& out) const {
+  Tensor apply_gate(const Tensor& out, const Tensor& gate) const {
+    return compute_in_wide_dtype(
+        [this](const auto& y) {
+          return mul(y[0], options_.output_gate == GateActivation::silu ? silu(y[1]) : sigmoid(y[1]));
+        },
+        {out, gate});
+  }
+
+  void finish_step(const GatedState& state, const Tensor& v, const Tensor& out) const {
     if (state.scale.defined()) mul_into(state.result, state.scale, state.result);
-    if (state.gate.defined() && !gates_in_norm()) {
+    if (state.skip.defined()) {
+      state.skipped.copy_from(v);
+      mul_into(state.skipped, state.skip, state.skipped);
+      add_into(state.result, state.skipped, state.result);
+    }
+    const bool is_group = options_.output_norm == OutputNorm::group;
+    if (is_group && gates_in_norm()) normalize_groups(state);
+    if (state.gate.defined() && (is_group || !gates_in_norm())) {
       sigmoid_into(state.gate_input, state.gate);
       if (options_.output_gate == GateActivation::silu) mul_into(state.gate, state.gate_input, state.gate);
       mul_into(state.result, state.gate, state.result);
     }
-    if (options_.output_norm == OutputNorm::none) return out.copy_from(state.result);
+    if (is_group && !gates_in_norm()) normalize_groups(state);
+    if (is_group || options_.output_norm == OutputNorm::none) return out.copy_from(state.result);
     const bool flat = options_.output_norm == OutputNorm::width;
     const auto norm_shape = [&](const Tensor& y) { return flat && y.defined() ? flatten(y) : y; };
     rms_norm_into(norm_shape(state.result), norm_weight_, norm_options(norm_shape(state.gate_input)),
                   norm_shape(out));
   }
 
+  void normalize_groups(const GatedState& state) const {
+    const Tensor rows = state.result.view({state.result.size(0) * groups_, heads_ * value_dim_ / groups_});
+    rms_norm_into(rows, {}, norm_options({}), rows);
+    mul_into(state.result, state.norm_weight, state.result);
+  }
+
   GatedLinearOptions options_;
-  int64_t heads_, dim_;
+  int64_t heads_, dim_, value_dim_, groups_;
   Gates forward_gates_;
   std::unique_ptr<Gates> reverse_gates_;     // null if all masks are causal
   std::unique_ptr<Projection> output_gate_;  // null if the results have no gate
-  Tensor norm_weight_;                       // (dim,) or (width,); undefined without a norm
+  Tensor skip_;                              // D, (heads, 1); undefined without D
+  Tensor norm_weight_;                       // (value_dim,) or (heads * value_dim,); undefined without a norm
 };
 
 AttentionKind make_gated_kind(const char* name, const char* help, bool delta) {
@@ -221,8 +268,22 @@ AttentionKind make_gated_kind(const char* name, const char* help, bool delta) {
         const GatedLinearOptions options = read_gated_linear_options(values, delta);
         if (options.rotates && setup.rotary && values.get<bool>("carry_state"))
           throw OptionError("carry_state", "rotary positions begin anew in each segment: expected false");
+        if (options.rotates && setup.rotary && setup.rotation.features == 0 && setup.dim % 2 != 0)
+          throw OptionError("key_dim",
+                            concat_text("rotary positions rotate pairs of features: expected an even "
+                                        "number, got ",
+                                        setup.dim));
         return std::make_unique<GatedLinearKind>(options, setup);
       },
+      .select_sizes = choose_gated_head_sizes,
+      .has_own_norms =
+          [delta](const OptionValues& values) {
+            return read_gated_linear_options(values, delta).normalizes_keys;
+          },
+      .resolve_options =
+          [delta](const OptionValues& values, const HeadSizes& model) {
+            return resolve_gated_linear_options(values, model, delta);
+          },
       .select_conv =
           [delta](const OptionValues& values) { return read_gated_linear_options(values, delta).conv; },
       .compute_segment_memory_size =

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "models/attention/kinds/gated/options.h"
 #include "models/layers/layers.h"
 #include "ops/gated_linear_attention.h"
 #include "ops/inference.h"
+#include "ops/view.h"
 
 namespace tapeformer {
 
@@ -39,6 +41,14 @@ class DecodingProjection {
   DecodingLinear first_, last_;
   Tensor hidden_;  // (batch, rank); undefined if the layer has full rank
 };
+
+// Returns f of tensors that are converted to the compute dtype, in the dtype of the first tensor.
+template <class F>
+Tensor compute_in_wide_dtype(F f, std::vector<Tensor> x) {
+  const DType dtype = x[0].dtype();
+  for (Tensor& tensor : x) tensor = cast(tensor, get_compute_dtype(dtype));
+  return cast(f(x), dtype);
+}
 
 // The log decays g and the write strengths β of one direction of a layer.
 class Gates final : public Module {

@@ -20,7 +20,7 @@ enum class DecayForm {
   gate,     // g = log(sigmoid(a + b)) / normalizer, one per channel, with a low-rank projection (GLA)
 };
 
-enum class OutputNorm { none, head, width };
+enum class OutputNorm { none, head, group, width };
 
 inline constexpr int64_t kRankOfHead = -1;  // a rank that is the width of a head
 
@@ -39,11 +39,19 @@ struct GatedLinearOptions {
   int64_t gate_rank = 0;                              // rank of the projection of the gate; 0: full rank
   bool gates_before_norm = false;
   OutputNorm output_norm = OutputNorm::head;
+  double norm_eps = 1e-5;  // of the norm of the results
+  bool skips = false;      // D v is added to the results, with one factor D per head (Mamba-2)
   ProjectionConv conv = {4, GateActivation::silu};
 };
 
 // Returns the options for the values of the options of the kind "gated-delta" or "gated-linear".
 GatedLinearOptions read_gated_linear_options(const OptionValues& values, bool delta);
 std::vector<OptionSpec> list_gated_linear_options(bool delta);
+// Returns the options with numbers and names in place of the values that the preset decides, and of the sizes
+// that are those of the model.
+OptionValues resolve_gated_linear_options(const OptionValues& values, const HeadSizes& model, bool delta);
+// Returns the sizes of the heads of a layer in a model with the sizes `model`. Throws OptionError unless the
+// number of heads of keys divides the number of heads of values.
+HeadSizes choose_gated_head_sizes(const OptionValues& values, const HeadSizes& model);
 
 }  // namespace tapeformer
