@@ -11,6 +11,7 @@
 #include "core/system/log.h"
 #include "core/system/utf8.h"
 #include "data/files/text_lines.h"
+#include "data/text/piece_model.h"
 #include "data/text/tokenizer.h"
 
 #ifdef TAPEFORMER_SENTENCEPIECE
@@ -59,11 +60,22 @@ class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(const std::string& model, const std::string& source, UnknownCharacters unknown)
       : model_(model), unknown_(unknown) {
-    const auto status = processor_.LoadFromSerializedProto(model);
+    const PieceModel parsed = parse_piece_model(model, source);
+    settings_ = parsed.settings;
+    const auto status = processor_.LoadFromSerializedProto(
+        settings_.prefixes_texts ? remove_added_space(parsed.model) : parsed.model);
     if (model.empty() || !status.ok())
       throw DataError(source + ": is not a SentencePiece model or is damaged" + describe_status(status));
     for (int token = 0; token < processor_.GetPieceSize(); ++token) texts_.push_back(piece_text(token));
-    if (changes_no_spaces())
+    texts_.resize(std::max(texts_.size(), static_cast<size_t>(settings_.vocabulary_size)));
+    for (const auto* tokens : {&settings_.start_tokens, &settings_.stop_tokens})
+      for (const int32_t token : *tokens)
+        if (static_cast<size_t>(token) >= texts_.size())
+          throw DataError(concat_text(source, ": the special token ", token,
+                                      " is not below the number of tokens, ", texts_.size()));
+    for (const std::string& text : texts_) joins_line_ends_ |= text.find("\n\n") != std::string::npos;
+    // Other programs read U+2581 as a space.
+    if (settings_.vocabulary_size == 0 && changes_no_spaces())
       for (const char* piece : {"<0xE2>", "<0x96>", "<0x81>"})
         mark_tokens_.push_back(processor_.PieceToId(piece));
   }
@@ -71,6 +83,23 @@ class SentencePieceTokenizer final : public Tokenizer {
   int64_t vocabulary_size() const override { return static_cast<int64_t>(texts_.size()); }
 
   std::vector<int32_t> encode(std::string_view text) const override {
+    if (!settings_.prefixes_texts || text.empty()) return encode_rest(text);
+    const size_t size = count_line(text);
+    std::vector<int32_t> all;
+    try {
+      all = encode_rest(" " + std::string(text.substr(0, size)));
+    } catch (const EncodingError& error) {
+      throw EncodingError(error.problem, error.offset > 0 ? error.offset - 1 : 0, error.what());
+    }
+    try {
+      const std::vector<int32_t> rest = encode_rest(text.substr(size));
+      all.insert(all.end(), rest.begin(), rest.end());
+    } catch (const EncodingError& error) {
+      throw EncodingError(error.problem, error.offset + size, error.what());
+    }
+    return all;
+  }
+  std::vector<int32_t> encode_rest(std::string_view text) const override {
     if (const size_t bad = find_invalid_utf8(text); bad != std::string_view::npos)
       throw EncodingError(EncodingProblem::not_encodable, bad,
                           "is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
@@ -78,7 +107,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     // Encodes line by line, because the encoding time can grow faster than linearly with the length of a
     // text.
     for (size_t at = 0; at < text.size();) {
-      const size_t size = count_line_bytes(text.substr(at), kMaxEncodedBytes);
+      const size_t size = count_line(text.substr(at));
       append_line(text, at, at + size, all);
       at += size;
     }
@@ -88,9 +117,17 @@ class SentencePieceTokenizer final : public Tokenizer {
     return texts_.at(static_cast<size_t>(token));
   }
   int64_t unknown_token() const override { return processor_.unk_id(); }
+  std::span<const int32_t> start_tokens() const override { return settings_.start_tokens; }
+  std::span<const int32_t> stop_tokens() const override { return settings_.stop_tokens; }
   std::string serialize() const override { return model_; }
 
  private:
+  // Returns the size of the first line. If tokens can contain several line ends, adjacent ones belong to it.
+  size_t count_line(std::string_view text) const {
+    size_t size = count_line_bytes(text, kMaxEncodedBytes);
+    while (joins_line_ends_ && size < std::min(text.size(), kMaxEncodedBytes) && text[size] == '\n') ++size;
+    return size;
+  }
   // Appends the tokens of text[at, end). The encoder reads U+2581 as a space. If the model can encode this
   // character as bytes, its bytes are appended instead.
   void append_line(std::string_view text, size_t at, size_t end, std::vector<int32_t>& all) const {
@@ -152,7 +189,9 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   std::string model_;
+  PieceModelSettings settings_;
   UnknownCharacters unknown_;
+  bool joins_line_ends_ = false;
   sentencepiece::SentencePieceProcessor processor_;
   std::vector<std::string> texts_;
   std::vector<int32_t> mark_tokens_;  // tokens of the bytes of kSpaceMark; empty: it is encoded as a space
@@ -215,6 +254,13 @@ std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string&
   return std::make_shared<SentencePieceTokenizer>(model, source, unknown);
 }
 
+PieceTokens find_piece_tokens(const std::string& model, const std::string& source) {
+  sentencepiece::SentencePieceProcessor processor;
+  if (const auto status = processor.LoadFromSerializedProto(model); model.empty() || !status.ok())
+    throw DataError(source + ": is not a SentencePiece model or is damaged" + describe_status(status));
+  return {processor.GetPieceSize(), processor.bos_id(), processor.eos_id()};
+}
+
 std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int64_t vocabulary,
                                                      uint64_t seed, std::chrono::milliseconds log_interval) {
   log_info("training a SentencePiece model with ", vocabulary, " tokens on a text of ", text.size(),
@@ -258,6 +304,10 @@ namespace {
 
 std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string&, const std::string&,
                                                               UnknownCharacters) {
+  fail_without_library();
+}
+
+PieceTokens find_piece_tokens(const std::string&, const std::string&) {
   fail_without_library();
 }
 

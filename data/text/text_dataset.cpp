@@ -157,7 +157,9 @@ std::unique_ptr<const TokenSequence> make_stored_tokens(const TextRange& range, 
         const int64_t at = begin + i == 0 ? range.first : ends[static_cast<size_t>(begin + i - 1)];
         const int64_t end = ends[static_cast<size_t>(begin + i)];
         try {
-          parts[static_cast<size_t>(i)] = tokenizer.encode(range.text->view(at, end - at));
+          const std::string_view text = range.text->view(at, end - at);
+          parts[static_cast<size_t>(i)] =
+              begin + i == 0 ? tokenizer.encode(text) : tokenizer.encode_rest(text);
         } catch (const EncodingError& error) {
           throw EncodingError(
               error.problem, error.offset,

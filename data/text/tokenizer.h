@@ -48,6 +48,8 @@ class Tokenizer {
   // Returns the tokens of a text. Throws EncodingError for characters that are not in the vocabulary.
   // Tokenizers other than "bytes" also throw EncodingError for invalid UTF-8.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  // Returns the tokens of a part of a text that is not its beginning.
+  virtual std::vector<int32_t> encode_rest(std::string_view text) const { return encode(text); }
   // Returns the text of a token as bytes. Control tokens and the unknown token have an empty text.
   virtual std::string_view get_token_text(int64_t token) const = 0;
   // Returns the token of unknown characters, whose text is empty, or -1 if the tokenizer has none.
@@ -76,11 +78,19 @@ std::shared_ptr<const Tokenizer> make_byte_tokenizer();
 std::shared_ptr<const Tokenizer> make_character_tokenizer(const std::vector<const TextSource*>& texts);
 
 // Returns a tokenizer that uses a SentencePiece model. `model` is the serialized model, and `source` is the
-// name of the model in error messages. Throws DataError if the model is damaged, and ConfigError in a build
-// without SentencePiece.
+// name of the model in error messages. The model may contain settings (data/text/piece_model.h). Throws
+// DataError if the model is damaged, and ConfigError in a build without SentencePiece.
 std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(
     const std::string& model, const std::string& source,
     UnknownCharacters unknown = UnknownCharacters::refuse);
+
+// The number of tokens of a SentencePiece model, and its tokens for the start and the end of a text, or -1.
+struct PieceTokens {
+  int64_t count = 0;
+  int32_t start = -1, end = -1;
+};
+// Throws the errors of make_sentencepiece_tokenizer().
+PieceTokens find_piece_tokens(const std::string& model, const std::string& source);
 
 // Trains a SentencePiece unigram model and returns its tokenizer. The model encodes rare characters as bytes
 // and does not normalise the text: decoded tokens equal the text. `vocabulary` is the number of tokens. Logs

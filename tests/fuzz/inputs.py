@@ -208,6 +208,7 @@ def write_pretrained(folder, rng):
     _write(folder / "gguf/types.gguf", (GOLDEN / "gguf_types.gguf").read_bytes())
     _write(folder / "gguf/tokenizer.gguf", pretrained.gguf_file(pieces, merges))
     pretrained.write_llama(folder / "import", rng, tokenizer)
+    pretrained.write_hybrids(folder / "hybrids", GOLDEN / "hybrids.safetensors", tokenizer)
     model = folder / "huggingface"
     _write(model / "config.json", json.dumps({"model_type": "llama", "hidden_size": 4, "eos_token_id": [420]}))
     _write(model / "tokenizer.json", json.dumps(tokenizer, ensure_ascii=False))

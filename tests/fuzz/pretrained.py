@@ -79,6 +79,45 @@ def write_llama(folder, rng, tokenizer):
     (folder / "model.gguf").write_bytes(data)
 
 
+# Models of tests/golden/hybrids.safetensors.
+HYBRIDS = ["llama3", "yarn", "qwen3_next", "qwen3_5_text", "gla-conv", "delta_net", "gated_deltanet", "mamba2-groups"]
+
+
+def _field(number, kind, data):
+    return bytes([number << 3 | kind]) + (bytes([len(data)]) if kind == 2 else b"") + data
+
+
+def piece_model(letters):
+    """Returns a SentencePiece model with the tokens <unk>, <s>, </s> and letters, in the format of protocol buffers."""
+    pieces = [("<unk>", 2), ("<s>", 3), ("</s>", 3), ("\u2581", 1), *((letter, 1) for letter in letters)]
+    model = b"".join(_field(1, 2, _field(1, 2, text.encode()) + _field(2, 5, struct.pack("<f", -1)) + _field(3, 0, bytes([kind])))
+                     for text, kind in pieces)
+    return model + _field(2, 2, _field(3, 0, b"\1")) + _field(3, 2, _field(1, 2, b"identity") + _field(3, 0, b"\1") + _field(4, 0, b"\0"))
+
+
+def write_hybrids(folder, golden, tokenizer):
+    """Writes folders with the models in a golden file, and one of two tokenizers in each."""
+    content = golden.read_bytes()
+    size = struct.unpack_from("<Q", content)[0]
+    header, data = json.loads(content[8:8 + size]), content[8 + size:]
+    configs = header.pop("__metadata__")
+    letters = "abcdefgh"
+    small = dict(tokenizer, added_tokens=[], model=dict(tokenizer["model"], vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
+    for i, case in enumerate(HYBRIDS):
+        start, tensors = f"{case}.original.", {}
+        for name, entry in header.items():
+            if name.startswith(start):
+                begin, end = entry["data_offsets"]
+                tensors[name[len(start):]] = (entry["dtype"], entry["shape"], data[begin:end])
+        (folder / case).mkdir(parents=True)
+        (folder / case / "config.json").write_text(configs[case])
+        (folder / case / "model.safetensors").write_bytes(safetensors(tensors))
+        if i % 2:
+            (folder / case / "tokenizer.model").write_bytes(piece_model(letters))
+        else:
+            (folder / case / "tokenizer.json").write_text(json.dumps(small))
+
+
 def safetensors(tensors):
     """Returns a safetensors file. `tensors` has a dtype, a shape and bytes for each name."""
     header, data = {}, b""
@@ -203,7 +242,15 @@ def imports(rng, base, folder):
         arguments = ["export", f"imported/{rng.choice(['hf', 'gguf'])}", output] + rng.choice([[], ["--type", rng.choice(["float16", "q8_0", "bfloat16"])]])
         return Case(arguments + rng.choice([[], ["--family", rng.choice(["qwen3", "gpt2"])]]), {0, 2, 3, 5}, files=changed)
     copy(base, folder, "import")
-    if rng.random() < 0.4:
+    if rng.random() < 0.3:
+        copy(base, folder, "hybrids")
+        source = f"hybrids/{rng.choice(HYBRIDS)}"
+        path = rng.choice(files_under(folder / source))
+        if path.suffix == ".json" and rng.random() < 0.9:
+            _replace(path, mutate_json, rng)
+        else:
+            change(rng, [path])
+    elif rng.random() < 0.4:
         source, path = "import/model.gguf", _replace(folder / "import/model.gguf", _mutate_gguf, rng)
     else:
         source, paths = "import/hf", files_under(folder / "import/hf")

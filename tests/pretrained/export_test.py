@@ -97,8 +97,34 @@ def test_families(folder: pathlib.Path) -> None:
         tokenizer = transformers.AutoTokenizer.from_pretrained(out)
         assert tokenizer(TEXT).input_ids == models.make_tokenizer().encode(TEXT).ids
         assert tokenizer.decode(tokenizer(TEXT).input_ids) == TEXT
-        if family != "gemma":
+        if family in (*GGUF_READERS, "gpt_neox"):
             gguf_round_trip(family, family, run, expected, folder)
+
+
+def test_scaled_rotary_positions(folder: pathlib.Path) -> None:
+    """GGUF files have the scalings in their metadata, or as divisors of the angles."""
+    ramp = {"rope_theta": 500.0, "factor": 8.0, "original_max_position_embeddings": 24}
+    scalings = {
+        "linear": {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.5},
+        "llama3": {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0} | ramp,
+        "yarn": {"rope_type": "yarn"} | ramp,
+    }
+    for name, rotary in scalings.items():
+        model, run = models.make("llama", rope_parameters=rotary), folder / f"run-{name}"
+        models.call(PROGRAM, "import", models.save(model, folder / name), run)
+        expected = models.logits_of_model(model, PROMPTS)
+        round_trip(name, run, expected, folder)
+        out, again = folder / f"{name}.gguf", folder / f"gguf-again-{name}"
+        models.call(PROGRAM, "export", run, out)
+        models.call(PROGRAM, "import", out, again)
+        worst = models.difference(models.logits_of_run(READ_FILES, again, PROMPTS, folder), expected)
+        print(f"{name}: largest difference of logits after GGUF {worst:.2g}")
+        assert worst < 1e-4
+        tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(out).tensors}
+        if name == "llama3":
+            default = models.make("llama").model.rotary_emb.inv_freq
+            divisors = np.array(tensors["rope_freqs.weight"].data)
+            assert np.allclose(divisors, (default / model.model.rotary_emb.inv_freq).numpy(), rtol=1e-5), divisors
 
 
 def test_gguf_types(folder: pathlib.Path) -> None:
@@ -167,6 +193,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         test_families(folder)
+        test_scaled_rotary_positions(folder)
         test_gguf_types(folder)
         test_own_models(folder)
         test_errors(folder)

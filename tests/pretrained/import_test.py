@@ -29,9 +29,12 @@ def check(name: str, model: models.Model, source: pathlib.Path, folder: pathlib.
     """Imports a model and compares its logits. Returns the run."""
     run = folder / f"run-{name}"
     models.call(PROGRAM, "import", source, run)
-    worst = models.difference(models.logits_of_run(READ_FILES, run, PROMPTS, folder), models.logits_of_model(model, PROMPTS))
-    print(f"{name}: largest difference of logits {worst:.2g}")
-    assert worst < tolerance, worst
+    expected = models.logits_of_model(model, PROMPTS)
+    worst = [
+        models.difference(models.logits_of_run(READ_FILES, run, PROMPTS, folder, form), expected) for form in ("logits", "steps")
+    ]
+    print(f"{name}: largest difference of logits {worst[0]:.2g}, token by token {worst[1]:.2g}")
+    assert max(worst) < tolerance, worst
     return run
 
 
@@ -41,8 +44,29 @@ def test_families(folder: pathlib.Path) -> None:
         check(family, model, models.save(model, folder / family), folder)
 
 
+def test_greedy_texts(folder: pathlib.Path) -> None:
+    """The text that "generate" continues greedily is that of the model."""
+    tokenizer, prompt = models.make_tokenizer(), "the cat and the dog"
+    for family in models.FAMILIES:
+        tokens = models.greedy_tokens(models.make(family), tokenizer.encode(prompt).ids, 50)
+        drawn = models.call_json(PROGRAM, "generate", folder / f"run-{family}", "--prompt", prompt, "--length", "50", "--greedy")
+        assert drawn["texts"][0].endswith(tokenizer.decode(tokens)), (family, drawn["texts"][0], tokenizer.decode(tokens))
+    print("greedy texts of 50 tokens are equal")
+
+
 def test_options(folder: pathlib.Path) -> None:
+    ramp = {"rope_theta": 500.0, "factor": 8.0, "original_max_position_embeddings": 24}
+    turns = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
     variants = {
+        "llama-linear": ("llama", dict(rope_parameters={"rope_type": "linear", "rope_theta": 500.0, "factor": 2.5})),
+        "llama-3.1": ("llama", dict(rope_parameters={"rope_type": "llama3"} | ramp | turns)),
+        "qwen2-yarn": ("qwen2", dict(rope_parameters={"rope_type": "yarn"} | ramp)),
+        "neox-linear": (
+            "gpt_neox",
+            dict(rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0, "partial_rotary_factor": 0.5}),
+        ),
+        "qwen3.5-heads": ("qwen3_5_text", dict(linear_num_key_heads=4, layer_types=["full_attention", "linear_attention"] * 2)),
+        "qwen3.5-tied": ("qwen3_5_text", dict(tie_word_embeddings=True, linear_conv_kernel_dim=2)),
         "llama-biases": ("llama", dict(attention_bias=True, mlp_bias=True)),
         "llama-tied": ("llama", dict(tie_word_embeddings=True)),
         "llama-heads": ("llama", dict(num_key_value_heads=4)),
@@ -164,6 +188,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         test_families(folder)
+        test_greedy_texts(folder)
         test_options(folder)
         test_shards_and_types(folder)
         test_padding_is_never_drawn(folder)

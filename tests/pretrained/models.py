@@ -11,7 +11,8 @@ import tokenizers
 import torch
 import transformers
 
-FAMILIES = ("llama", "qwen2", "qwen3", "gpt2", "gpt_neox", "gemma")
+FAMILIES = ("llama", "qwen2", "qwen3", "gpt2", "gpt_neox", "gemma", "qwen3_next", "qwen3_5_text", "mamba2")
+HYBRIDS = ("qwen3_next", "qwen3_5_text")
 VOCABULARY, TOKENS = 320, 300  # rows of the embedding, tokens of the tokenizer
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -23,12 +24,27 @@ Model = transformers.PreTrainedModel
 def make(family: str, seed: int = 1, **changes) -> Model:
     """Returns a small model with random weights, in which all parameters matter."""
     common = dict(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, intermediate_size=56, max_position_embeddings=96)
+    hybrid = dict(
+        num_hidden_layers=4,
+        head_dim=16,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        linear_key_head_dim=12,
+        linear_value_head_dim=8,
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.25},
+    )
     sizes = dict(num_attention_heads=4, num_key_value_heads=2, rope_parameters={"rope_type": "default", "rope_theta": 500.0})
     config = {
         "llama": lambda: transformers.LlamaConfig(**common | sizes | dict(rms_norm_eps=1e-5) | changes),
         "qwen2": lambda: transformers.Qwen2Config(**common | sizes | dict(tie_word_embeddings=True) | changes),
         "qwen3": lambda: transformers.Qwen3Config(**common | sizes | dict(head_dim=12) | changes),
         "gemma": lambda: transformers.GemmaConfig(**common | sizes | dict(head_dim=12) | changes),
+        "qwen3_next": lambda: transformers.Qwen3NextConfig(**common | sizes | hybrid | dict(num_experts=0) | changes),
+        "qwen3_5_text": lambda: transformers.Qwen3_5TextConfig(**common | sizes | hybrid | changes),
+        "mamba2": lambda: transformers.Mamba2Config(
+            **dict(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_heads=4, head_dim=16, state_size=12, n_groups=2)
+            | changes
+        ),
         "gpt2": lambda: transformers.GPT2Config(
             **dict(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_inner=56, n_positions=96) | changes
         ),
@@ -39,8 +55,11 @@ def make(family: str, seed: int = 1, **changes) -> Model:
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
     for name, parameter in model.named_parameters():
         is_norm = "norm" in name or "ln_" in name
+        has_offset = family == "gemma" or (family in HYBRIDS and "linear_attn" not in name)
         values = (0.3 if is_norm else 0.15) * torch.randn(parameter.shape)
-        parameter.data = values + 1 if is_norm and name.endswith("weight") and family != "gemma" else values
+        if (is_norm and name.endswith("weight") and not has_offset) or name.endswith("mixer.D"):
+            values += 1
+        parameter.data = values - 2 if name.endswith("dt_bias") else values
     return model
 
 
@@ -74,9 +93,10 @@ def call_json(program, *words) -> dict:
     return json.loads(call(program, *words, "--json"))
 
 
-def logits_of_run(read_files, run: pathlib.Path, tokens: np.ndarray, folder: pathlib.Path) -> np.ndarray:
+def logits_of_run(read_files, run: pathlib.Path, tokens: np.ndarray, folder: pathlib.Path, command: str = "logits") -> np.ndarray:
+    """Returns the logits of the parallel form or, if the command is "steps", of the form that reads token by token."""
     safetensors.numpy.save_file({"tokens": tokens.astype(np.int64)}, folder / "tokens.safetensors")
-    call(read_files, "logits", run, folder / "tokens.safetensors", folder / "logits.safetensors")
+    call(read_files, command, run, folder / "tokens.safetensors", folder / "logits.safetensors")
     return safetensors.numpy.load_file(folder / "logits.safetensors")["logits"]
 
 
@@ -91,3 +111,12 @@ def weights_of_run(run: pathlib.Path) -> dict[str, np.ndarray]:
 
 def difference(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a - b).max())
+
+
+def greedy_tokens(model: Model, prompt: list[int], count: int) -> list[int]:
+    """Returns the most probable tokens after a prompt, among those that the tokenizer has."""
+    tokens = list(prompt)
+    for _ in range(count):
+        logits = logits_of_model(model, np.array([tokens]))[0, -1, :TOKENS]
+        tokens.append(int(logits.argmax()))
+    return tokens[len(prompt) :]

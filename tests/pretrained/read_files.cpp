@@ -3,11 +3,13 @@
 //
 //   read_files tokens TOKENIZER TEXTS    one line of tokens for each text; a text in TEXTS ends with a NUL
 //   byte.
-//                                        The line begins with "=" if the decoded tokens equal the text
+//                                        The line begins with "=" if the decoded tokens equal the text.
+//                                        TOKENIZER is a tokenizer.json or a SentencePiece file *.model
 //   read_files speed TOKENIZER TEXT      MB/s of the encoding of a text, by the processor time
 //   read_files weights MODEL [FILE]      reads all tensors, and writes them to a safetensors file
 //   read_files tokenizer MODEL [FILE]    reads the tokenizer, and writes it to a tokenizer.json
 //   read_files logits RUN TOKENS FILE    writes the logits for the tensor "tokens" of a safetensors file
+//   read_files steps RUN TOKENS FILE     the same, in the form that reads one token at a time
 #include <ctime>
 #include <filesystem>
 #include <iostream>
@@ -20,6 +22,8 @@
 #include "core/system/printable.h"
 #include "data/text/bpe/tokenizer_json.h"
 #include "data/text/tokenizer.h"
+#include "models/decoder.h"
+#include "ops/view.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/pretrained/pretrained_tokenizer.h"
 #include "train/tasks/autoregressive.h"
@@ -90,13 +94,28 @@ void write_logits(const std::string& run, const std::string& tokens, const std::
                                             SafetensorsFile(tokens).read("tokens"), {})}});
 }
 
+void write_step_logits(const std::string& run, const std::string& tokens_path, const std::string& output) {
+  const LoadedTask loaded = load_task({.path = run, .purpose = ConfigPurpose::generation});
+  const NoGradScope no_grad;
+  const Tensor tokens = SafetensorsFile(tokens_path).read("tokens");
+  const int64_t batch = tokens.size(0), length = tokens.size(1);
+  Decoder decoder(loaded.as<AutoregressiveTask>().model(), batch, length);
+  std::vector<Tensor> steps;
+  for (int64_t t = 0; t < length; ++t)
+    steps.push_back(decoder.step(slice(tokens, 1, t, t + 1).clone().view({batch})).clone());
+  write_safetensors(output, {{"logits", stack(steps, 1)}});
+}
+
 void run(const std::vector<std::string>& words) {
   if (words.size() < 2 || words.size() > 4) throw ConfigError("expected a command and one to three files");
   const std::string second = words.size() >= 3 ? words[2] : "";
   if (words[0] == "logits" && words.size() == 4) return write_logits(words[1], second, words[3]);
+  if (words[0] == "steps" && words.size() == 4) return write_step_logits(words[1], second, words[3]);
   if (words[0] == "weights") return read_weights(words[1], second);
   if (words[0] == "tokenizer") return read_tokenizer(words[1], second);
-  const auto tokenizer = make_bpe_tokenizer(read_file(words[1]), words[1]);
+  const std::string text = read_file(words[1]);
+  const auto tokenizer = words[1].ends_with(".model") ? make_sentencepiece_tokenizer(text, words[1])
+                                                      : make_bpe_tokenizer(text, words[1]);
   if (words[0] == "tokens") return print_tokens(*tokenizer, read_file(second));
   if (words[0] == "speed") return print_speed(*tokenizer, read_file(second));
   throw ConfigError("unknown command " + words[0]);

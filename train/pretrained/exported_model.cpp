@@ -8,11 +8,13 @@
 #include "core/base/errors.h"
 #include "data/text/bpe/byte_alphabet.h"
 #include "data/text/bpe/tokenizer_json.h"
+#include "data/text/piece_model.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/pretrained/families/find_family.h"
 #include "train/pretrained/family_config.h"
 #include "train/pretrained/family_weights.h"
 #include "train/pretrained/gguf_config.h"
+#include "train/pretrained/gguf_rotary.h"
 #include "train/pretrained/pretrained_tokenizer.h"
 
 namespace tapeformer {
@@ -27,14 +29,6 @@ std::string join(const std::vector<std::string>& problems) {
   return problems.size() > kMaxShownProblems ? text + "; …" : text;
 }
 
-FamilySizes get_sizes(const AutoregressiveModel& model) {
-  const EncoderOptions& encoder = model.options().encoder;
-  return {.layers = encoder.layers,
-          .heads = encoder.heads,
-          .head_dim = encoder.head_dim,
-          .width = encoder.width()};
-}
-
 ConfigJson make_fields(const ModelFamily& family, const Config& config, const AutoregressiveModel& model,
                        const ExportOptions& options) {
   const int64_t length = options.context_length > 0 ? options.context_length : model.options().max_length;
@@ -42,12 +36,13 @@ ConfigJson make_fields(const ModelFamily& family, const Config& config, const Au
 }
 
 // Adds the tokens that begin and end texts.
-void add_special_tokens(const BpeModel& tokenizer, ConfigJson& json) {
-  if (!tokenizer.start_tokens.empty()) json["bos_token_id"] = tokenizer.start_tokens.front();
-  if (tokenizer.stop_tokens.size() == 1)
-    json["eos_token_id"] = tokenizer.stop_tokens.front();
-  else if (!tokenizer.stop_tokens.empty())
-    json["eos_token_id"] = tokenizer.stop_tokens;
+void add_special_tokens(const Tokenizer& tokenizer, ConfigJson& json) {
+  const std::span<const int32_t> start = tokenizer.start_tokens(), stop = tokenizer.stop_tokens();
+  if (!start.empty()) json["bos_token_id"] = start.front();
+  if (stop.size() == 1)
+    json["eos_token_id"] = stop.front();
+  else if (!stop.empty())
+    json["eos_token_id"] = std::vector<int32_t>(stop.begin(), stop.end());
 }
 
 std::string get_token_text(const BpeModel& tokenizer, int32_t token) {
@@ -65,6 +60,16 @@ ConfigJson make_tokenizer_config(const BpeModel& tokenizer, const ConfigJson& fi
     json["bos_token"] = get_token_text(tokenizer, tokenizer.start_tokens.front());
   if (!tokenizer.stop_tokens.empty())
     json["eos_token"] = get_token_text(tokenizer, tokenizer.stop_tokens.front());
+  if (!options.chat_template.empty()) json["chat_template"] = options.chat_template;
+  return json;
+}
+
+ConfigJson make_piece_config(const PieceModel& pieces, const ExportOptions& options) {
+  ConfigJson json{{"tokenizer_class", "LlamaTokenizer"},
+                  {"legacy", false},
+                  {"add_bos_token", !pieces.settings.start_tokens.empty()},
+                  {"add_eos_token", false},
+                  {"clean_up_tokenization_spaces", false}};
   if (!options.chat_template.empty()) json["chat_template"] = options.chat_template;
   return json;
 }
@@ -134,14 +139,15 @@ std::optional<BpeModel> convert_to_bpe(const Tokenizer* tokenizer) {
 }
 
 void write_huggingface_folder(const std::string& folder, const ModelFamily& family, const Config& config,
-                              const AutoregressiveModel& model, const std::optional<BpeModel>& tokenizer,
+                              const AutoregressiveModel& model, const Tokenizer* tokenizer,
                               const ExportOptions& options) {
   const bool is_narrow = options.type == GgufWriteType::bfloat16;
   if (!is_narrow && options.type != GgufWriteType::float32)
     throw ConfigError("--type: folders of Hugging Face have float32 or bfloat16");
   std::map<std::string, Tensor> tensors;
   for (const FamilyTensor& tensor :
-       list_family_tensors(family, PretrainedFormat::huggingface, get_sizes(model), model.saved_tensors())) {
+       list_family_tensors(family, PretrainedFormat::huggingface, get_family_sizes(model.options().encoder),
+                           model.saved_tensors())) {
     const Tensor values = tensor.read();
     tensors[tensor.name] = is_narrow ? values.to(DType::bfloat16) : values;
   }
@@ -152,29 +158,40 @@ void write_huggingface_folder(const std::string& folder, const ModelFamily& fami
   if (tokenizer) {
     add_special_tokens(*tokenizer, fields);
     add_special_tokens(*tokenizer, generation);
-    replace_file(folder + "/tokenizer.json", write_tokenizer_json(*tokenizer, false));
-    write_json(folder + "/tokenizer_config.json", make_tokenizer_config(*tokenizer, fields, options));
+  }
+  if (const std::optional<BpeModel> bpe = convert_to_bpe(tokenizer)) {
+    replace_file(folder + "/tokenizer.json", write_tokenizer_json(*bpe, false));
+    write_json(folder + "/tokenizer_config.json", make_tokenizer_config(*bpe, fields, options));
+  } else if (tokenizer && tokenizer->name() == kSentencePieceTokenizerName) {
+    const PieceModel pieces = parse_piece_model(tokenizer->serialize(), "tokenizer");
+    replace_file(folder + "/tokenizer.model", pieces.model);
+    write_json(folder + "/tokenizer_config.json", make_piece_config(pieces, options));
   }
   write_json(folder + "/generation_config.json", generation);
   write_json(folder + "/config.json", fields);
 }
 
 void write_gguf_model(const std::string& path, const ModelFamily& family, const Config& config,
-                      const AutoregressiveModel& model, const std::optional<BpeModel>& tokenizer,
+                      const AutoregressiveModel& model, const Tokenizer* own_tokenizer,
                       const ExportOptions& options) {
+  const std::optional<BpeModel> tokenizer = convert_to_bpe(own_tokenizer);
   if (family.gguf.empty()) throw ConfigError("the family " + family.name + " has no GGUF files");
   if (!tokenizer)
     throw ConfigError("a GGUF file needs a tokenizer \"bpe\" or \"bytes\"; write a folder instead");
   std::vector<std::pair<std::string, GgufValue>> metadata{{"general.architecture", family.gguf},
                                                           {"general.name", config.run.name},
                                                           {"general.file_type", get_file_type(options.type)}};
-  for (auto& entry : write_gguf_config(family, make_fields(family, config, model, options)))
-    metadata.push_back(std::move(entry));
+  const ConfigJson fields = make_fields(family, config, model, options);
+  for (auto& entry : write_gguf_config(family, fields)) metadata.push_back(std::move(entry));
   for (auto& entry : write_gguf_tokenizer(*tokenizer)) metadata.push_back(std::move(entry));
   if (!options.chat_template.empty()) metadata.emplace_back("tokenizer.chat_template", options.chat_template);
   std::vector<GgufOutput> outputs;
+  if (const Tensor divisors = make_gguf_rotary_divisors(fields); divisors.defined())
+    outputs.push_back(
+        {"rope_freqs.weight", divisors.shape(), GgufWriteType::float32, [=] { return divisors; }});
   for (const FamilyTensor& tensor :
-       list_family_tensors(family, PretrainedFormat::gguf, get_sizes(model), model.saved_tensors())) {
+       list_family_tensors(family, PretrainedFormat::gguf, get_family_sizes(model.options().encoder),
+                           model.saved_tensors())) {
     const GgufWriteType type = choose_type(tensor, options.type);
     outputs.push_back({tensor.name, tensor.shape, type,
                        [tensor, type] { return check_range(tensor.read(), tensor.name, type); }});

@@ -25,15 +25,17 @@ const ModelFamily& choose_model_family(const Config& config, const std::string& 
 // Returns the tokenizer as a BPE tokenizer with the same tokens, if it is one or if its tokens are bytes.
 std::optional<BpeModel> convert_to_bpe(const Tokenizer* tokenizer);
 
-// Writes config.json, generation_config.json, model.safetensors and the files of the tokenizer into a folder.
+// Writes config.json, generation_config.json, model.safetensors and the files of the tokenizer, which may be
+// null, into a folder.
 // Throws ConfigError if the family cannot describe the weights, or if options.type is a type of GGUF files.
 void write_huggingface_folder(const std::string& folder, const ModelFamily& family, const Config& config,
-                              const AutoregressiveModel& model, const std::optional<BpeModel>& tokenizer,
+                              const AutoregressiveModel& model, const Tokenizer* tokenizer,
                               const ExportOptions& options);
 
-// Writes a GGUF file. Throws ConfigError as write_huggingface_folder(), and if there is no tokenizer.
+// Writes a GGUF file. Throws ConfigError as write_huggingface_folder(), and if convert_to_bpe() returns
+// nothing.
 void write_gguf_model(const std::string& path, const ModelFamily& family, const Config& config,
-                      const AutoregressiveModel& model, const std::optional<BpeModel>& tokenizer,
+                      const AutoregressiveModel& model, const Tokenizer* tokenizer,
                       const ExportOptions& options);
 
 }  // namespace tapeformer

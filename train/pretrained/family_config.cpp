@@ -5,82 +5,84 @@
 #include "core/base/errors.h"
 #include "core/system/printable.h"
 #include "train/config/value.h"
+#include "train/pretrained/families/field_checks.h"
 #include "train/pretrained/families/find_family.h"
+#include "train/pretrained/families/rotary_fields.h"
 
 namespace tapeformer {
 namespace {
 
 // Settings of a run with the model, for a training that starts from it.
 const std::vector<std::string> kRunSettings = {
-    "run.name=imported",   "data.dataset=text",      "data.tokenizer=bpe", "data.batch_size=1",
-    "model.type=sequence", "model.dropout=0.0",      "train.steps=1000",   "optimizer.kind=adamw",
-    "optimizer.lr=2e-5",   "model.attention=softmax"};
+    "run.name=imported", "data.dataset=text",    "data.tokenizer=bpe",
+    "data.batch_size=1", "model.type=sequence",  "model.dropout=0.0",
+    "train.steps=1000",  "optimizer.kind=adamw", "optimizer.lr=2e-5"};
 
 constexpr int64_t kMaxDefaultLength = 1024;  // tokens of a window, if the model has more positions
-
-std::string describe_json(const ConfigJson& value) {
-  if (value.is_object()) return "an object";
-  if (value.is_array() && value.size() > 4) return concat_text("a list of ", value.size());
-  std::string text = value.dump(-1, ' ', true, ConfigJson::error_handler_t::replace);
-  constexpr size_t kMaxShown = 60;
-  return text.size() > kMaxShown ? text.substr(0, kMaxShown) + "..." : text;
-}
-
-[[noreturn]] void refuse(const std::string& source, const std::string& key, const std::string& expected,
-                         const ConfigJson& value) {
-  throw CheckpointError(concat_text(source, ": ", escape_line(key.substr(0, 100)), ": expected ", expected,
-                                    ", got ", describe_json(value)));
-}
-
-bool is_missing(const ConfigJson& config, const std::string& key) {
-  const auto found = config.find(key);
-  return found == config.end() || found->is_null();
-}
-
-bool is_integer(const ConfigJson& value) {
-  return value.is_number_integer() &&
-         !(value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX));
-}
 
 const std::vector<OptionSpec>& list_sequence_options() {
   return find_model_kind("sequence").options;
 }
 
-const OptionSpec& find_sequence_option(const std::string& name) {
-  for (const OptionSpec& spec : list_sequence_options())
+constexpr const char* kAttentionPrefix = "attention.";
+
+// Returns the kind of attention and the name of an option "attention.KIND.NAME", or an empty kind and the
+// name.
+std::pair<std::string, std::string> split_option(const std::string& option) {
+  const std::string prefix = kAttentionPrefix;
+  if (!option.starts_with(prefix)) return {"", option};
+  const size_t dot = option.find('.', prefix.size());
+  return {option.substr(prefix.size(), dot - prefix.size()), option.substr(dot + 1)};
+}
+
+const OptionSpec& find_option(const std::string& option) {
+  const auto [kind, name] = split_option(option);
+  for (const OptionSpec& spec : kind.empty() ? list_sequence_options() : find_attention_kind(kind).options)
     if (spec.name == name) return spec;
-  throw std::logic_error("no option " + name);
+  throw std::logic_error("no option " + option);
 }
 
-// Moves the entries of "rope_parameters", and of "rope_scaling" of earlier versions, to the fields.
-void flatten_rotary_fields(ConfigJson& config, const std::string& source) {
-  for (const std::string group : {"rope_parameters", "rope_scaling"}) {
-    if (is_missing(config, group)) {
-      config.erase(group);
-      continue;
-    }
-    const ConfigJson entries = config.at(group);
-    if (!entries.is_object()) refuse(source, group, "an object", entries);
-    for (const auto& [key, value] : entries.items()) {
-      const bool is_type = key == "rope_type" || key == "type";
-      if (is_type && value != "default") refuse(source, group + "." + key, "\"default\"", value);
-      if (!is_type && key != "rope_theta" && key != "partial_rotary_factor")
-        refuse(source, group + "." + key, "rope_type, rope_theta and partial_rotary_factor only", value);
-      if (!is_type) config[key] = value;
-    }
-    config.erase(group);
+// Returns the value of an option of a family, or null if the attention of the model does not have its kind.
+const OptionValue* find_value(const Config& config, const OptionValues& options, const std::string& option) {
+  const auto [kind, name] = split_option(option);
+  if (kind.empty()) return &options.values_by_name().at(name);
+  const auto table = config.attention.find(kind);
+  return table == config.attention.end() ? nullptr : &table->second.values_by_name().at(name);
+}
+
+// Returns the shortest list that repeats to the same kinds of `count` layers.
+std::vector<std::string> shorten_pattern(const std::vector<std::string>& kinds, size_t count) {
+  const auto repeats = [&](size_t period) {
+    for (size_t i = 0; i < count; ++i)
+      if (kinds[i % kinds.size()] != kinds[i % period]) return false;
+    return true;
+  };
+  size_t period = 1;
+  while (period < std::min(kinds.size(), count) && !repeats(period)) ++period;
+  return {kinds.begin(), kinds.begin() + static_cast<std::ptrdiff_t>(period)};
+}
+
+// Returns the value of model.attention, and removes the field.
+std::vector<std::string> read_layer_kinds(const ModelFamily& family, ConfigJson& config, int64_t layers,
+                                          const std::string& source) {
+  const std::string key = "layer_types";
+  if (is_missing(config, key)) return {family.layer_kinds[0].second};
+  const ConfigJson types = config.at(key);
+  std::string expected = "a list of ";
+  for (const auto& [name, kind] : family.layer_kinds)
+    expected += (name == family.layer_kinds[0].first ? "\"" : " and \"") + name + "\"";
+  if (!types.is_array()) refuse_field(source, key, expected, types);
+  std::vector<std::string> kinds;
+  for (const ConfigJson& type : types) {
+    const auto found = std::find_if(family.layer_kinds.begin(), family.layer_kinds.end(),
+                                    [&](const auto& known) { return type == known.first; });
+    if (found == family.layer_kinds.end()) refuse_field(source, key, expected, types);
+    kinds.push_back(found->second);
   }
-}
-
-// Layers of Qwen can see only a part of the text.
-void check_layer_types(ConfigJson& config, const std::string& source) {
-  if (is_missing(config, "layer_types")) return;
-  const ConfigJson& types = config.at("layer_types");
-  const bool is_full =
-      types.is_array() && std::all_of(types.begin(), types.end(),
-                                      [](const ConfigJson& type) { return type == "full_attention"; });
-  if (!is_full) refuse(source, "layer_types", "a list of \"full_attention\"", types);
-  config.erase("layer_types");
+  if (static_cast<int64_t>(kinds.size()) != layers)
+    refuse_field(source, key, concat_text("a list of ", layers), types);
+  config.erase(key);
+  return shorten_pattern(kinds, kinds.size());
 }
 
 void rename_aliases(const ModelFamily& family, ConfigJson& config) {
@@ -106,18 +108,19 @@ void check_known_fields(const ModelFamily& family, const ConfigJson& config, con
 
 // Returns the value of a field as the value of its option.
 OptionValue convert_to_option(const FamilyField& field, const ConfigJson& value, const std::string& source) {
-  const OptionValue& fallback = find_sequence_option(field.option).default_value;
+  const OptionValue& fallback = find_option(field.option).default_value;
   if (std::holds_alternative<bool>(fallback)) {
-    if (!value.is_boolean()) refuse(source, field.key, "true or false", value);
+    if (!value.is_boolean()) refuse_field(source, field.key, "true or false", value);
     return value.get<bool>();
   }
   if (std::holds_alternative<int64_t>(fallback)) {
-    if (!is_integer(value) || value.get<int64_t>() < 1)
-      refuse(source, field.key, "an integer of at least 1", value);
+    const bool is_fallback = field.fallback && value == *field.fallback;
+    if (!is_integer(value) || (value.get<int64_t>() < 1 && !is_fallback))
+      refuse_field(source, field.key, "an integer of at least 1", value);
     return value.get<int64_t>();
   }
   if (std::holds_alternative<double>(fallback)) {
-    if (!value.is_number()) refuse(source, field.key, "a number", value);
+    if (!value.is_number()) refuse_field(source, field.key, "a number", value);
     return value.get<double>();
   }
   std::string expected;
@@ -125,7 +128,7 @@ OptionValue convert_to_option(const FamilyField& field, const ConfigJson& value,
     if (value == name) return option;
     expected += (expected.empty() ? "\"" : ", \"") + name + "\"";
   }
-  refuse(source, field.key, expected, value);
+  refuse_field(source, field.key, expected, value);
 }
 
 // Returns the value of a field in the config of a family, with its fallback.
@@ -148,11 +151,11 @@ void check_accepted(const FamilyField& field, const ConfigJson& value, const std
   std::string expected;
   for (const ConfigJson& accepted : field.accepted)
     expected += (expected.empty() ? "" : ", ") + describe_json(accepted);
-  refuse(source, field.key, expected, value);
+  refuse_field(source, field.key, expected, value);
 }
 
 std::string make_setting(const std::string& option, const OptionValue& value) {
-  return "model." + option + "=" + format_option_value(value);
+  return (option.starts_with(kAttentionPrefix) ? "" : "model.") + option + "=" + format_option_value(value);
 }
 
 Config load_settings(const std::vector<std::string>& settings, const std::string& source) try {
@@ -171,7 +174,8 @@ Config load_settings(const std::vector<std::string>& settings, const std::string
 int64_t read_length(const ConfigJson& config, const std::string& key, const std::string& source) {
   if (is_missing(config, key)) return kMaxDefaultLength;
   const ConfigJson& value = config.at(key);
-  if (!is_integer(value) || value.get<int64_t>() < 2) refuse(source, key, "an integer of at least 2", value);
+  if (!is_integer(value) || value.get<int64_t>() < 2)
+    refuse_field(source, key, "an integer of at least 2", value);
   return std::min(value.get<int64_t>(), kMaxDefaultLength);
 }
 
@@ -181,25 +185,49 @@ bool is_function_key(const std::string& key) {
   const std::string name = key.substr(6);
   if (name == "attention" || name == "type") return true;
   if (name == "feedforward_chunks" || name == "loss_chunks") return false;
-  return has_option(list_sequence_options(), name) && find_sequence_option(name).use == OptionUse::model;
+  return has_option(list_sequence_options(), name) && find_option(name).use == OptionUse::model;
+}
+
+// Sets a field to the value of its option.
+void write_field(const FamilyField& field, const OptionValue& value, ConfigJson& json) {
+  std::visit(
+      [&](const auto& x) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(x)>, std::string>) {
+          for (const auto& [name, option] : field.names)
+            if (option == x) {
+              json[field.key] = name;
+              break;
+            }
+        } else {
+          json[field.key] = x;
+        }
+      },
+      value);
+}
+
+void write_layer_kinds(const ModelFamily& family, const Config& config, ConfigJson& json) {
+  if (family.layer_kinds.size() < 2) return;
+  const std::vector<std::string>& kinds = config.model.attention;
+  for (int64_t layer = 0; layer < config.model.get<int64_t>("layers"); ++layer)
+    for (const auto& [name, kind] : family.layer_kinds)
+      if (kind == kinds[static_cast<size_t>(layer) % kinds.size()]) json["layer_types"].push_back(name);
 }
 
 }  // namespace
 
-std::string get_text_field(const ConfigJson& config, const std::string& key, const std::string& source) {
-  const auto found = config.find(key);
-  if (found == config.end()) throw CheckpointError(concat_text(source, ": ", key, ": is missing"));
-  if (!found->is_string()) refuse(source, key, "a text", *found);
-  return found->get<std::string>();
-}
-
 Config read_family_config(const ModelFamily& family, const ConfigJson& fields, const std::string& source) {
   ConfigJson config = fields;
-  flatten_rotary_fields(config, source);
-  check_layer_types(config, source);
   rename_aliases(family, config);
-  check_known_fields(family, config, source);
+  if (family.read_fields) family.read_fields(config, source);
+  read_rotary_fields(family, config, source);
   std::vector<std::string> settings = kRunSettings;
+  for (const FamilyField& field : family.fields) {
+    if (field.option != "layers") continue;
+    const int64_t layers = get_integer_field(config, field.key, 1, source);
+    settings.push_back("model.attention=" +
+                       format_option_value(read_layer_kinds(family, config, layers, source)));
+  }
+  check_known_fields(family, config, source);
   for (const FamilyField& field : family.fields) {
     if (field.option.empty() && field.accepted.empty()) continue;
     const ConfigJson value = get_value(field, config, source);
@@ -224,29 +252,18 @@ ConfigJson write_family_config(const ModelFamily& family, const Config& original
   for (const FamilyField& field : family.fields) {
     if (!field.accepted.empty()) json[field.key] = field.accepted[0];
     if (field.option.empty()) continue;
-    const OptionValue& value = options.values_by_name().at(field.option);
-    std::visit(
-        [&](const auto& x) {
-          if constexpr (std::is_same_v<std::decay_t<decltype(x)>, std::string>) {
-            for (const auto& [name, option] : field.names)
-              if (option == x) {
-                json[field.key] = name;
-                break;
-              }
-          } else {
-            json[field.key] = x;
-          }
-        },
-        value);
+    if (const OptionValue* const value = find_value(config, options, field.option))
+      write_field(field, *value, json);
   }
+  write_layer_kinds(family, config, json);
   for (const FamilyField& field : family.fields) {
     if (field.key == "max_position_embeddings") json[field.key] = max_length;
     // Earlier versions of transformers know only the other names of rotary positions.
-    if (field.key != "rope_theta" && field.key != "partial_rotary_factor") continue;
-    json["rope_parameters"]["rope_type"] = "default";
-    json["rope_parameters"][field.key] = json[field.key];
-    for (const std::string& alias : field.aliases) json[alias] = json[field.key];
+    if (field.key == "rope_theta" || field.key == "partial_rotary_factor")
+      for (const std::string& alias : field.aliases) json[alias] = json[field.key];
   }
+  write_rotary_fields(family, json);
+  if (family.write_fields) family.write_fields(json);
   json["vocab_size"] = vocabulary;
   return json;
 }
@@ -254,6 +271,15 @@ ConfigJson write_family_config(const ModelFamily& family, const Config& original
 std::vector<std::string> find_family_problems(const ModelFamily& family, const Config& config) {
   const Config own = complete_model_sizes(config);
   std::vector<std::string> problems;
+  const auto is_kind = [&](const std::string& name) {
+    return std::any_of(family.layer_kinds.begin(), family.layer_kinds.end(),
+                       [&](const auto& known) { return known.second == name; });
+  };
+  const std::string& own_kind = family.layer_kinds[0].second;
+  const std::vector<std::string>& kinds = own.model.attention;
+  if (!is_listed(kinds, own_kind) || !std::all_of(kinds.begin(), kinds.end(), is_kind))
+    return {"model.attention = " + format_config_value(own, "model.attention") + ", expected \"" + own_kind +
+            "\""};
   const auto add = [&](const Config& described) {
     for (const std::string& key : find_differing_keys(own, described))
       if (is_function_key(key))
@@ -270,17 +296,31 @@ std::vector<std::string> find_family_problems(const ModelFamily& family, const C
 }
 
 Config complete_model_sizes(Config config) {
-  const auto set_if_zero = [&](const char* option, int64_t value) {
-    if (config.model.has(option) && config.model.get<int64_t>(option) == 0)
-      config.model.options.set(option, value);
-  };
   if (config.model.type != "sequence") return config;
-  const auto heads = config.model.get<int64_t>("heads");
-  set_if_zero("width", heads * config.model.get<int64_t>("head_dim"));
+  OptionValues& options = config.model.options;
+  const auto get = [&](const char* option) { return config.model.get<int64_t>(option); };
+  const auto set_if_zero = [&](const char* option, int64_t value) {
+    if (get(option) == 0) options.set(option, value);
+  };
+  const int64_t heads = get("heads");
+  set_if_zero("width", heads * get("head_dim"));
   set_if_zero("kv_heads", heads);
   set_if_zero("position_count", config.data.has("sequence_length")
                                     ? config.data.get<int64_t>("sequence_length")
                                     : kMaxDefaultLength);
+  config.model.attention = shorten_pattern(config.model.attention, static_cast<size_t>(get("layers")));
+  const HeadSizes sizes{heads, get("kv_heads"), get("kv_heads"), get("head_dim"), get("head_dim")};
+  for (auto& [name, table] : config.attention) {
+    const AttentionKind& kind = find_attention_kind(name);
+    if (!kind.resolve_options) continue;
+    const HeadSizes own = kind.get_sizes(table, sizes);
+    table = kind.resolve_options(table, sizes);
+    if (config.attention.size() > 1) continue;
+    // No layer has the sizes of the model.
+    options.set("heads", own.result_heads());
+    options.set("kv_heads", own.result_heads());
+    options.set("head_dim", own.dim);
+  }
   return config;
 }
 

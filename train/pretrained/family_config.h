@@ -9,10 +9,6 @@
 
 namespace tapeformer {
 
-// Returns the value of a text in a config.json. Throws CheckpointError, which begins with `source`, if the
-// field is missing or no text.
-std::string get_text_field(const ConfigJson& config, const std::string& key, const std::string& source);
-
 // Returns the config of a run of a sequence model with a BPE tokenizer. Throws CheckpointError, which begins
 // with `source`, if a field is unknown, missing, of another type or out of range, or if the program does not
 // implement its value. Fields whose value is null count as missing.

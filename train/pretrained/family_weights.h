@@ -3,12 +3,13 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "core/tensor.h"
-#include "models/layers/module.h"
+#include "models/encoder/encoder_layer.h"
 #include "train/pretrained/families/model_family.h"
 #include "train/pretrained/weight_source.h"
 
@@ -18,8 +19,14 @@ enum class PretrainedFormat { huggingface, gguf };
 
 // The sizes that the order of rows depends on.
 struct FamilySizes {
-  int64_t layers = 0, heads = 0, head_dim = 0, width = 0;
+  struct Layer {
+    std::string kind;  // of attention
+    HeadSizes heads;
+  };
+  int64_t width = 0;
+  std::vector<Layer> layers = {};
 };
+FamilySizes get_family_sizes(const EncoderOptions& options);
 
 // Copies the tensors of a file into the parameters of a model. Throws CheckpointError if a tensor is missing,
 // has another shape, or belongs to no parameter. If the model has tied embeddings, the file may also contain
@@ -39,6 +46,10 @@ struct FamilyTensor {
 // file differ.
 std::vector<FamilyTensor> list_family_tensors(const ModelFamily& family, PretrainedFormat format,
                                               const FamilySizes& sizes, const NamedTensors& parameters);
+
+// Returns the name in the source of the tensor with this name in a rule, or null if there is none.
+std::optional<std::string> find_source_name(const ModelFamily& family, PretrainedFormat format,
+                                            const WeightSource& source, const std::string& name);
 
 // Returns the name of the tensor with the predictor.
 std::string find_predictor_name(const ModelFamily& family, PretrainedFormat format);

@@ -5,13 +5,14 @@
 #include "core/base/errors.h"
 #include "core/system/printable.h"
 #include "train/config/value.h"
+#include "train/pretrained/gguf_rotary.h"
 
 namespace tapeformer {
 namespace {
 
 // Keys after the architecture that read_gguf_config() checks, and keys that do not change a model.
-const std::vector<std::string> kOtherKeys = {"rope.dimension_count", "attention.value_length",
-                                             "attention.key_length", "attention.head_count_kv"};
+const std::vector<std::string> kOtherKeys = {"attention.value_length", "attention.key_length",
+                                             "attention.head_count_kv"};
 
 // Returns the number with the fewest digits that is the same float32. Files have numbers in float32, and the
 // config.json of the same model has decimal numbers.
@@ -38,21 +39,6 @@ bool has_tensor(const GgufFile& file, const std::string& name) {
   return file.entries().contains(name);
 }
 
-// Returns the number of rotated dimensions of a head.
-void read_rotary_share(const GgufFile& file, const std::string& prefix, ConfigJson& config) {
-  const std::string key = prefix + "rope.dimension_count";
-  if (!file.has(key)) return;
-  const auto rotated = file.get<int64_t>(key);
-  const auto heads = file.get<int64_t>(prefix + "attention.head_count"),
-             width = file.get<int64_t>(prefix + "embedding_length");
-  const std::string dim_key = prefix + "attention.key_length";
-  const int64_t dim = file.has(dim_key) ? file.get<int64_t>(dim_key) : heads > 0 ? width / heads : 0;
-  if (rotated < 1 || rotated > dim)
-    throw CheckpointError(
-        concat_text(file.path(), ": ", key, ": is ", rotated, ", and heads have ", dim, " dimensions"));
-  config["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(dim);
-}
-
 }  // namespace
 
 ConfigJson read_gguf_config(const ModelFamily& family, const GgufFile& file) {
@@ -65,14 +51,15 @@ ConfigJson read_gguf_config(const ModelFamily& family, const GgufFile& file) {
       config[field.key] = get_json_value(file, prefix + field.gguf);
   }
   for (const auto& [key, value] : file.metadata())
-    if (key.starts_with(prefix) && !is_listed(known, key.substr(prefix.size())))
+    if (key.starts_with(prefix) && !is_listed(known, key.substr(prefix.size())) &&
+        !is_gguf_rotary_key(key.substr(prefix.size())))
       throw CheckpointError(file.path() + ": " + escape_line(key.substr(0, 100)) + ": the architecture " +
                             family.gguf + " has no such key");
   const std::string value_length = prefix + "attention.value_length";
   if (file.has(value_length) && config.contains("head_dim") &&
       config["head_dim"] != file.get<int64_t>(value_length))
     throw CheckpointError(file.path() + ": " + value_length + ": differs from the length of keys");
-  read_rotary_share(file, prefix, config);
+  read_gguf_rotary(family, file, config);
   for (const FamilyField& field : family.fields) {
     if (field.option == "tied_embeddings") config[field.key] = !has_tensor(file, "output.weight");
     if (field.option == "projection_biases")
@@ -102,10 +89,7 @@ std::vector<std::pair<std::string, GgufValue>> write_gguf_config(const ModelFami
   if (!config.contains("head_dim")) return metadata;
   const auto dim = config.at("head_dim").get<int64_t>();
   if (family.gguf != "gpt2" && family.gguf != "gptneox") add("attention.value_length", dim);
-  if (config.contains("rope_theta")) {
-    const double share = config.value("partial_rotary_factor", 1.0);
-    add("rope.dimension_count", static_cast<int64_t>(share * static_cast<double>(dim)));
-  }
+  for (auto& entry : write_gguf_rotary(family, config)) metadata.push_back(std::move(entry));
   return metadata;
 }
 

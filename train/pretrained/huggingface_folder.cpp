@@ -23,6 +23,25 @@ std::string read_small_file(const std::string& path, size_t max_bytes) try {
   throw CheckpointError(error.what());
 }
 
+// Infinity is no number of JSON, but Python writes it. Returns the text with the object that later versions
+// of transformers write in its place.
+std::string replace_infinity(const std::string& text) {
+  const std::string infinity = "Infinity", object = R"({"__float__": "Infinity"})";
+  std::string result;
+  bool in_string = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (!in_string && text.compare(at, infinity.size(), infinity) == 0) {
+      result += object;
+      at += infinity.size() - 1;
+      continue;
+    }
+    if (in_string && text[at] == '\\' && at + 1 < text.size()) result += text[at++];
+    if (text[at] == '"') in_string = !in_string;
+    result += text[at];
+  }
+  return result;
+}
+
 // Throws CheckpointError unless the name is that of a file in the folder of the index.
 void check_file_name(const std::string& name, const std::string& index) {
   const bool is_plain = !name.empty() && name != "." && name != ".." && name.size() < 256 &&
@@ -86,7 +105,7 @@ bool HuggingFaceFolder::has_file(const std::string& file_name) const {
 
 JsonObjectReader HuggingFaceFolder::read_json(const std::string& file_name) const {
   const std::string file = file_path(file_name);
-  return {read_small_file(file, kMaxConfigBytes), file + ": "};
+  return {replace_infinity(read_small_file(file, kMaxConfigBytes)), file + ": "};
 }
 
 void HuggingFaceFolder::read_index() {

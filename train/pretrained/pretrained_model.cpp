@@ -1,10 +1,13 @@
 #include "train/pretrained/pretrained_model.h"
 
 #include <filesystem>
+#include <functional>
+#include <optional>
 
 #include "core/base/errors.h"
 #include "train/build.h"
 #include "train/finite.h"
+#include "train/pretrained/families/field_checks.h"
 #include "train/pretrained/families/find_family.h"
 #include "train/pretrained/family_config.h"
 #include "train/pretrained/family_weights.h"
@@ -27,13 +30,10 @@ int64_t find_vocabulary(const ModelFamily& family, PretrainedFormat format, cons
   const TensorRule* rule = nullptr;
   for (const TensorRule& candidate : family.tensors)
     if (candidate.parameters[0] == "value_embedding.weight") rule = &candidate;
-  std::string name = format == PretrainedFormat::gguf ? rule->gguf : rule->huggingface;
-  const bool has_prefix = format == PretrainedFormat::huggingface && name.starts_with(family.optional_prefix);
-  if (has_prefix && !source.entries().contains(name)) name = name.substr(family.optional_prefix.size());
-  const auto found = source.entries().find(name);
-  if (found == source.entries().end())
-    throw CheckpointError(source.path() + ": has no tensor \"" + name + "\"");
-  return found->second.shape[0];
+  const std::string name = format == PretrainedFormat::gguf ? rule->gguf : rule->huggingface;
+  const std::optional<std::string> found = find_source_name(family, format, source, name);
+  if (!found) throw CheckpointError(source.path() + ": has no tensor \"" + name + "\"");
+  return source.entries().at(*found).shape[0];
 }
 
 // Throws CheckpointError if the config has another number of tokens than the embedding.
@@ -63,20 +63,24 @@ std::unique_ptr<AutoregressiveModel> load_model(const ModelFamily& family, Pretr
   } catch (const ConfigError& error) {
     throw CheckpointError(source.path() + ": " + error.what());
   }
-  const EncoderOptions& encoder = model->options().encoder;
-  load_family_weights(family, format,
-                      {.layers = encoder.layers,
-                       .heads = encoder.heads,
-                       .head_dim = encoder.head_dim,
-                       .width = encoder.width()},
-                      source, model->saved_tensors());
+  load_family_weights(family, format, get_family_sizes(model->options().encoder), source,
+                      model->saved_tensors());
   if (const auto problem = find_non_finite(model->saved_tensors()))
     throw CheckpointError(source.path() + ": " + *problem);
   return model;
 }
 
+// Returns a tokenizer with as many tokens as the embedding has rows.
+using TokenizerReader = std::function<std::shared_ptr<const Tokenizer>(int64_t rows)>;
+
+std::shared_ptr<const Tokenizer> fit_tokenizer(BpeModel model, int64_t rows, const std::string& source) {
+  fit_bpe_vocabulary(model, rows, source);
+  return make_bpe_tokenizer(std::move(model), source);
+}
+
 PretrainedModel read_model(const ModelFamily& family, PretrainedFormat format, ConfigJson fields,
-                           const WeightSource& source, const std::string& config_name, BpeModel tokenizer) {
+                           const WeightSource& source, const std::string& config_name,
+                           const TokenizerReader& read_tokenizer) {
   // Files without a predictor have tied embeddings, also if the config does not say so.
   const std::string predictor = find_predictor_name(family, format);
   for (const FamilyField& field : family.fields)
@@ -84,8 +88,8 @@ PretrainedModel read_model(const ModelFamily& family, PretrainedFormat format, C
   PretrainedModel result{.config = read_family_config(family, fields, config_name)};
   const int64_t vocabulary = find_vocabulary(family, format, source);
   check_vocabulary(fields, vocabulary, config_name);
-  fit_bpe_vocabulary(tokenizer, vocabulary, source.path());
-  result.tokenizer = std::move(tokenizer);
+  result.tokenizer = read_tokenizer(vocabulary);
+  result.config.data.options.set("tokenizer", result.tokenizer->name());
   result.model = load_model(family, format, result.config, vocabulary, source);
   return result;
 }
@@ -104,12 +108,30 @@ std::string read_chat_template(const HuggingFaceFolder& folder) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+// Returns the config of the language model in a config of a larger model, such as one that reads pictures, or
+// the config itself.
+ConfigJson select_text_config(const ConfigJson& fields, const std::string& source) {
+  const std::string key = "text_config", type = get_text_field(fields, "model_type", source),
+                    tied = "tie_word_embeddings";
+  for (const ModelFamily& family : list_model_families()) {
+    if (family.outer_name != type || type.empty()) continue;
+    if (is_missing(fields, key) || !fields.at(key).is_object())
+      throw CheckpointError(source + ": " + key + ": expected an object");
+    ConfigJson inner = fields.at(key);
+    if (is_missing(inner, tied) && !is_missing(fields, tied)) inner[tied] = fields.at(tied);
+    return inner;
+  }
+  return fields;
+}
+
 PretrainedModel read_gguf_file(const std::string& path) {
   const GgufFile file(path);
   const std::string key = "tokenizer.chat_template";
   const ModelFamily& family = find_gguf_family(file.get<std::string>("general.architecture"), path);
   PretrainedModel result = read_model(family, PretrainedFormat::gguf, read_gguf_config(family, file), file,
-                                      path, read_gguf_tokenizer(file));
+                                      path, [&, tokenizer = read_gguf_tokenizer(file)](int64_t rows) {
+                                        return fit_tokenizer(tokenizer, rows, path);
+                                      });
   if (file.has(key)) result.chat_template = file.get<std::string>(key);
   return result;
 }
@@ -117,10 +139,15 @@ PretrainedModel read_gguf_file(const std::string& path) {
 PretrainedModel read_folder(const std::string& path) {
   const HuggingFaceFolder folder(path);
   const std::string name = folder.file_path("config.json");
-  const ConfigJson fields = ConfigJson::parse(folder.read_json().to_json());
+  const ConfigJson fields = select_text_config(ConfigJson::parse(folder.read_json().to_json()), name);
   const ModelFamily& family = find_model_family(get_text_field(fields, "model_type", name), name);
-  PretrainedModel result = read_model(family, PretrainedFormat::huggingface, fields, folder, name,
-                                      read_huggingface_tokenizer(folder));
+  TokenizerReader read_tokenizer = [&](int64_t rows) { return read_piece_model(folder, rows); };
+  if (!has_piece_model(folder))
+    read_tokenizer = [&, tokenizer = read_huggingface_tokenizer(folder)](int64_t rows) {
+      return fit_tokenizer(tokenizer, rows, path);
+    };
+  PretrainedModel result =
+      read_model(family, PretrainedFormat::huggingface, fields, folder, name, read_tokenizer);
   result.chat_template = read_chat_template(folder);
   return result;
 }

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "data/text/bpe/bpe_model.h"
+#include "data/text/tokenizer.h"
 #include "models/autoregressive_model.h"
 #include "train/config/config.h"
 
@@ -13,13 +13,13 @@ namespace tapeformer {
 struct PretrainedModel {
   Config config = {};                               // of a run; data.path is empty
   std::unique_ptr<AutoregressiveModel> model = {};  // on the CPU, in float32
-  BpeModel tokenizer = {};                          // with as many tokens as the model
+  std::shared_ptr<const Tokenizer> tokenizer = {};  // with as many tokens as the model
   std::string chat_template = {};                   // Jinja template of conversations; empty: none
 };
 
-// Reads a folder of Hugging Face (config.json, safetensors, tokenizer.json) or a GGUF file. Throws
-// CheckpointError if a file is missing or damaged, if the files contradict each other, or if a model of this
-// family or with these settings cannot be a model of type "sequence".
+// Reads a folder of Hugging Face (config.json, safetensors, tokenizer.json or tokenizer.model) or a GGUF
+// file. Throws CheckpointError if a file is missing or damaged, if the files contradict each other, or if a
+// model of this family or with these settings cannot be a model of type "sequence".
 PretrainedModel read_pretrained_model(const std::string& path);
 
 }  // namespace tapeformer

@@ -5,9 +5,13 @@
 #include "core/base/errors.h"
 #include "core/system/printable.h"
 #include "data/text/bpe/tokenizer_json.h"
+#include "data/text/piece_model.h"
+#include "train/pretrained/families/field_checks.h"
 
 namespace tapeformer {
 namespace {
+
+constexpr const char* kPieceModelName = "tokenizer.model";
 
 // A value of tokenizer.ggml.pre.
 struct GgufSplit {
@@ -77,7 +81,7 @@ void set_token_types(const GgufFile& file, BpeModel& model) {
 }
 
 template <class F>
-BpeModel translate_errors(F make) try {
+auto translate_errors(F make) try {
   return make();
 } catch (const DataError& error) {
   throw CheckpointError(error.what());
@@ -145,6 +149,42 @@ BpeModel read_huggingface_tokenizer(const HuggingFaceFolder& folder) {
       model.stop_tokens = std::move(ends);
     check_bpe_model(model, path);
     return model;
+  });
+}
+
+bool has_piece_model(const HuggingFaceFolder& folder) {
+  return folder.has_file(kPieceModelName);
+}
+
+std::shared_ptr<const Tokenizer> read_piece_model(const HuggingFaceFolder& folder, int64_t rows) {
+  const std::string path = folder.file_path(kPieceModelName), config = "tokenizer_config.json",
+                    adds_start = "add_bos_token";
+  return translate_errors([&] {
+    std::string text;
+    try {
+      text = read_file(path, kMaxTokenizerJsonBytes);
+    } catch (const FileError& error) {
+      throw CheckpointError(error.what());
+    }
+    PieceModel model = parse_piece_model(text, path);
+    if (model.adds_space && model.removes_spaces)
+      throw CheckpointError(path +
+                            ": removes spaces at the start of texts, and adds one: expected one of them");
+    if (model.settings.vocabulary_size != 0) throw CheckpointError(path + ": is a tokenizer of a run");
+    const PieceTokens special = find_piece_tokens(text, path);
+    if (special.count > rows)
+      throw CheckpointError(concat_text(path, ": the tokenizer has ", special.count,
+                                        " tokens, and the embedding of the model has ", rows, " rows"));
+    model.settings = {
+        .stop_tokens = read_end_tokens(folder), .vocabulary_size = rows, .prefixes_texts = model.adds_space};
+    bool has_start = special.start >= 0;
+    if (folder.has_file(config)) {
+      const ConfigJson json = ConfigJson::parse(folder.read_json(config).to_json());
+      if (!is_missing(json, adds_start)) has_start = has_start && json.at(adds_start) == true;
+    }
+    if (has_start) model.settings.start_tokens = {special.start};
+    if (model.settings.stop_tokens.empty() && special.end >= 0) model.settings.stop_tokens = {special.end};
+    return make_sentencepiece_tokenizer(write_piece_model(model), path, UnknownCharacters::token);
   });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,14 @@ BpeModel read_gguf_tokenizer(const GgufFile& file);
 // Returns the tokenizer in tokenizer.json. The stop tokens are those of the key eos_token_id in
 // generation_config.json or config.json, if there are any. Throws CheckpointError.
 BpeModel read_huggingface_tokenizer(const HuggingFaceFolder& folder);
+
+// Returns whether the folder has a SentencePiece model, tokenizer.model.
+bool has_piece_model(const HuggingFaceFolder& folder);
+// Returns the SentencePiece tokenizer in tokenizer.model, with unused tokens up to the number of rows of the
+// embedding. Texts begin with a start token unless tokenizer_config.json has add_bos_token = false. The stop
+// tokens are those of read_huggingface_tokenizer(), or the end token of the model. Throws CheckpointError for
+// damaged files, for more tokens than rows, and for models whose spaces the program does not treat so.
+std::shared_ptr<const Tokenizer> read_piece_model(const HuggingFaceFolder& folder, int64_t rows);
 
 // Returns the metadata of a GGUF file with the tokenizer. Unused tokens have the text "[PAD" and their
 // number.

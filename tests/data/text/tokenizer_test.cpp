@@ -1,4 +1,5 @@
 #include "data/text/tokenizer.h"
+#include "data/text/piece_model.h"
 
 #include <doctest/doctest.h>
 
@@ -152,6 +153,54 @@ TEST_CASE("models of other programs keep U+2581 if they have bytes and add no sp
   options.byte_fallback = options.add_dummy_prefix = false;
   options.pieces.push_back("\n");
   CHECK(round_trip() == "a b  \n");
+}
+
+TEST_CASE(
+    "settings behind a SentencePiece model add special and unused tokens, and one space before a text") {
+  if (no_sentencepiece()) return;
+  const std::string model =
+      make_piece_model({.pieces = {"\u2581", "\u2581a", "a", "b"}, .byte_fallback = true});
+  PieceModel parsed = parse_piece_model(model, "m");
+  CHECK(parsed.model == model);
+  CHECK(parsed.adds_space);
+  CHECK_FALSE(parsed.removes_spaces);
+  parsed.settings = {
+      .start_tokens = {1}, .stop_tokens = {2, 300}, .vocabulary_size = 301, .prefixes_texts = true};
+  const std::string text = write_piece_model(parsed);
+  const PieceModel again = parse_piece_model(text, "m");
+  CHECK(again.model == model);
+  CHECK(again.settings.stop_tokens == parsed.settings.stop_tokens);
+  const auto tokenizer = make_sentencepiece_tokenizer(text, "m"),
+             plain = make_sentencepiece_tokenizer(model, "m");
+  CHECK(tokenizer->serialize() == text);
+  CHECK(tokenizer->vocabulary_size() == 301);
+  CHECK(tokenizer->get_token_text(300).empty());
+  CHECK(std::vector(tokenizer->start_tokens().begin(), tokenizer->start_tokens().end()) == std::vector{1});
+  CHECK(tokenizer->stop_tokens().size() == 2);
+  CHECK(decoded(*tokenizer, tokenizer->encode("a\na b")) == " a\na b");
+  CHECK(decoded(*plain, plain->encode("a\na b")) == " a\n a b");
+  CHECK(decoded(*tokenizer, tokenizer->encode_rest("a")) == "a");
+  CHECK(tokenizer->encode("").empty());
+  CHECK(encoding_error_of(*tokenizer, "a\nb\xff").offset == 3);
+  parsed.settings.stop_tokens = {301};
+  CHECK(contains(message_of<DataError>([&] { make_sentencepiece_tokenizer(write_piece_model(parsed), "m"); }),
+                 "m: the special token 301 is not below the number of tokens, 301"));
+  for (size_t size = 1; size < text.size(); size += 7) try {
+      parse_piece_model(text.substr(0, size), "m");
+    } catch (const DataError& error) {
+      CHECK(contains(error.what(), "m: is"));
+    }
+}
+
+TEST_CASE("lines are not divided between line ends that a token joins") {
+  if (no_sentencepiece()) return;
+  const std::string model =
+      make_piece_model({.pieces = {"a", "\n\n"}, .byte_fallback = true, .add_dummy_prefix = false});
+  const auto tokenizer = make_sentencepiece_tokenizer(model, "m");
+  const auto joined = static_cast<int32_t>(tokenizer->vocabulary_size() - 1);
+  const auto tokens = tokenizer->encode("a\n\na\n");
+  REQUIRE(tokens.size() == 4);
+  CHECK(tokens[1] == joined);
 }
 
 TEST_CASE(

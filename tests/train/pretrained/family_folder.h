@@ -1,4 +1,5 @@
-// Folders of Hugging Face with the small models of transformers.safetensors (tests/golden/README.md).
+// Folders of Hugging Face with the small models of a golden file, such as transformers.safetensors
+// (tests/golden/README.md).
 #pragma once
 
 #include <map>
@@ -19,8 +20,9 @@ inline const std::vector<std::string>& list_golden_families() {
 
 // The tensors of a golden model whose names begin with `group` and a period.
 inline std::map<std::string, Tensor> read_golden_tensors(const std::string& family,
-                                                         const std::string& group) {
-  const SafetensorsFile file = open_golden_file("transformers");
+                                                         const std::string& group,
+                                                         const std::string& golden = "transformers") {
+  const SafetensorsFile file = open_golden_file(golden);
   const std::string prefix = family + "." + group + ".";
   std::map<std::string, Tensor> tensors;
   for (const auto& [key, entry] : file.entries())
@@ -37,9 +39,9 @@ inline BpeModel make_letter_tokenizer(int count) {
 
 // A folder with a golden model and a tokenizer of 11 letters; the embedding has 13 rows.
 struct FamilyFolder {
-  explicit FamilyFolder(const std::string& name)
-      : config(nlohmann::ordered_json::parse(open_golden_file("transformers").metadata().at(name))),
-        tensors(read_golden_tensors(name, "original")) {}
+  explicit FamilyFolder(const std::string& name, const std::string& golden = "transformers")
+      : config(nlohmann::ordered_json::parse(open_golden_file(golden).metadata().at(name))),
+        tensors(read_golden_tensors(name, "original", golden)) {}
   // Writes the files. Returns the path of the folder.
   std::string write() const {
     write_file(dir / "config.json", config.dump());

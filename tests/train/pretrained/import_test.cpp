@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "ops/view.h"
+#include "tests/data/text/piece_model.h"
 #include "tests/support/random.h"
 #include "tests/train/pretrained/family_folder.h"
 #include "train/pretrained/pretrained_model.h"
@@ -67,8 +68,9 @@ TEST_CASE("imported models of transformers have its logits and its weights") {
       CAPTURE(parameter_name);
       CHECK(max_difference(parameter.alias(), expected.at(parameter_name)) == 0);
     }
-    CHECK(imported.tokenizer.pieces.size() == 13);
-    CHECK(imported.tokenizer.pieces[11].empty());
+    CHECK(imported.tokenizer->vocabulary_size() == 13);
+    CHECK(imported.tokenizer->get_token_text(10) == "k");
+    CHECK(imported.tokenizer->get_token_text(11).empty());
   }
 }
 
@@ -131,6 +133,39 @@ TEST_CASE("a model without a predictor has tied embeddings, and a tied predictor
                  "\"lm_head.weight\" differs from the embedding");
 }
 
+TEST_CASE("a folder with tokenizer.model has a SentencePiece tokenizer") {
+  const std::string model = make_piece_model({.pieces = {"\u2581", "a", "b", "c"}});
+  const auto import_with = [&](const std::string& text, const std::string& config) {
+    const FamilyFolder folder("llama");
+    const std::string path = folder.write();
+    write_file(folder.dir / "tokenizer.model", text);
+    write_file(folder.dir / "tokenizer_config.json", config);
+    return read_pretrained_model(path);
+  };
+  std::shared_ptr<const Tokenizer> tokenizer;
+  try {
+    tokenizer = import_with(model, "{}").tokenizer;
+  } catch (const ConfigError& error) {
+    check_contains(error.what(), "install libsentencepiece-dev");
+    return;
+  }
+  CHECK(tokenizer->name() == kSentencePieceTokenizerName);
+  CHECK(tokenizer->vocabulary_size() == 13);
+  CHECK(tokenizer->encode("ab") == std::vector<int32_t>{3, 4, 5});
+  REQUIRE(tokenizer->start_tokens().size() == 1);
+  CHECK(tokenizer->start_tokens()[0] == 1);
+  CHECK(tokenizer->stop_tokens()[0] == 2);
+  CHECK(import_with(model, R"({"add_bos_token": false})").tokenizer->start_tokens().empty());
+  const auto error = [&](const std::string& text) {
+    return message_of<CheckpointError>([&] { import_with(text, "{}"); });
+  };
+  check_contains(error(model.substr(0, 20)), "tokenizer.model: is not a SentencePiece model or is damaged");
+  check_contains(error(make_piece_model({.pieces = {"\u2581"}, .remove_extra_whitespaces = true})),
+                 "removes spaces at the start of texts");
+  check_contains(error(make_piece_model({.pieces = {"a"}, .byte_fallback = true})),
+                 "the tokenizer has 260 tokens, and the embedding of the model has 13 rows");
+}
+
 TEST_CASE("configs with unknown fields, values, sizes and families are refused by name") {
   const auto error = [](const std::string& key, const nlohmann::ordered_json& value) {
     return import_error("llama", [&](FamilyFolder& f) { f.config[key] = value; });
@@ -141,7 +176,7 @@ TEST_CASE("configs with unknown fields, values, sizes and families are refused b
   check_contains(error("quantization_config", {{"bits", 4}}),
                  "quantization_config: the family llama has no such field");
   check_contains(error("rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}),
-                 "rope_scaling.rope_type: expected \"default\", got \"llama3\"");
+                 "rope_scaling: low_freq_factor: is missing");
   check_contains(error("hidden_act", "gelu"), "hidden_act: expected \"silu\", got \"gelu\"");
   check_contains(error("num_hidden_layers", "two"),
                  "num_hidden_layers: expected an integer of at least 1, got \"two\"");

@@ -73,7 +73,9 @@ CommandSpec make_export_spec(const Arguments& /*words*/) {
                    .default_value = std::string(),
                    .help = "file with the Jinja template of conversations",
                    .default_text = "chat_template.jinja of the run, if there is one"}},
-      .details = "The tokenizers \"bpe\" and \"bytes\" are written, too.",
+      .details =
+          "The tokenizers \"bpe\", \"bytes\" and \"sentencepiece\" are written, too, the last one to "
+          "folders.",
       .uses_config = true};
 }
 
@@ -84,8 +86,8 @@ int run_export(const CommandLine& line) {
   const auto& task = run.as<AutoregressiveTask>();
   task.model().move(kCpu);
   const ModelFamily& family = choose_model_family(run.config(), line.options.get<std::string>("family"));
-  const auto tokenizer = convert_to_bpe(task.tokenizer().get());
-  if (!tokenizer && task.tokenizer())
+  const Tokenizer* const tokenizer = task.tokenizer().get();
+  if (tokenizer && !convert_to_bpe(tokenizer) && tokenizer->name() != kSentencePieceTokenizerName)
     log_warning("the tokenizer \"", task.tokenizer()->name(),
                 "\" is not written: tokenizer.json cannot describe its tokens");
   const ExportOptions options{.type = parse_type(line.options.get<std::string>("type")),

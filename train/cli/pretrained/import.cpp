@@ -2,7 +2,6 @@
 #include <filesystem>
 
 #include "core/system/files.h"
-#include "data/text/bpe/bpe_model.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/cli/commands.h"
 #include "train/cli/pretrained/new_path.h"
@@ -22,15 +21,17 @@ std::map<std::string, Tensor> list_tensors(const Module& model) {
 
 void write_run(const fs::path& run, const PretrainedModel& source) {
   const std::string config = to_toml(source.config);
-  const auto tokenizer = make_bpe_tokenizer(source.tokenizer, run.string());
   write_new_path(run, [&](const fs::path& folder) {
     fs::create_directory(folder);
-    save_checkpoint(folder.string(), {.model_tensors = list_tensors(*source.model),
-                                      .optimizer_tensors = {},
-                                      .state = {.is_converted = true, .task_json = to_json(*tokenizer)},
-                                      .config_toml = config});
+    save_checkpoint(folder.string(),
+                    {.model_tensors = list_tensors(*source.model),
+                     .optimizer_tensors = {},
+                     .state = {.is_converted = true, .task_json = to_json(*source.tokenizer)},
+                     .config_toml = config});
     replace_file((folder / kConfigFileName).string(), config);
-    replace_file((folder / "tokenizer.json").string(), tokenizer->serialize());
+    const bool is_bpe = source.tokenizer->name() == kBpeTokenizerName;
+    replace_file((folder / (is_bpe ? "tokenizer.json" : "tokenizer.model")).string(),
+                 source.tokenizer->serialize());
     if (!source.chat_template.empty())
       replace_file((folder / "chat_template.jinja").string(), source.chat_template);
   });
@@ -44,7 +45,8 @@ CommandSpec make_import_spec(const Arguments& /*words*/) {
           "Makes a run of a language model that another program has written. \"eval\", \"score\" and "
           "\"generate\" use the run, and a training starts from it with model.init.",
       .positionals = {{"PATH",
-                       "a folder of Hugging Face (config.json, safetensors, tokenizer.json) or a GGUF file"},
+                       "a folder of Hugging Face (config.json, safetensors, tokenizer.json or "
+                       "tokenizer.model) or a GGUF file"},
                       {"RUN", "folder of the new run"}},
       .details = "The weights become float32. data.path of the run is empty: set it to a text for \"eval\"."};
 }

@@ -1,5 +1,6 @@
 // GPT-2 and GPT-NeoX (Pythia).
 #include "train/pretrained/families/families.h"
+#include "train/pretrained/families/rotary_fields.h"
 
 namespace tapeformer {
 namespace {
@@ -129,6 +130,7 @@ ModelFamily make_gpt_neox_family() {
       {.key = "classifier_dropout"},
       {.key = "vocab_size", .gguf = "vocab_size", .fallback = 0},
   };
+  for (FamilyField& field : make_rotary_scaling_fields()) family.fields.push_back(std::move(field));
   const std::vector<std::string> projections = list_projections();
   family.tensors = {
       {"gpt_neox.embed_in.weight", "token_embd.weight", {"value_embedding.weight"}},

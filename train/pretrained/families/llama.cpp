@@ -1,5 +1,6 @@
 // Llama, and the families that differ from it in biases and norms: Qwen2, Qwen3 and Gemma.
 #include "train/pretrained/families/families.h"
+#include "train/pretrained/families/rotary_fields.h"
 
 namespace tapeformer {
 namespace {
@@ -15,7 +16,7 @@ ConfigJson copy_heads(const ConfigJson& config) {
 }
 
 std::vector<FamilyField> make_common_fields() {
-  return {
+  std::vector<FamilyField> fields{
       {.key = "hidden_size", .option = "width", .gguf = "embedding_length"},
       {.key = "num_hidden_layers", .option = "layers", .gguf = "block_count"},
       {.key = "num_attention_heads", .option = "heads", .gguf = "attention.head_count"},
@@ -35,6 +36,8 @@ std::vector<FamilyField> make_common_fields() {
       {.key = "max_position_embeddings", .gguf = "context_length", .fallback = 2048},
       {.key = "vocab_size", .gguf = "vocab_size", .fallback = 0},
   };
+  for (FamilyField& field : make_rotary_scaling_fields()) fields.push_back(std::move(field));
+  return fields;
 }
 
 OptionValues make_common_options() {
@@ -102,13 +105,14 @@ std::vector<FamilyField> make_window_fields() {
 }  // namespace
 
 ModelFamily make_llama_family() {
-  ModelFamily family{.name = "llama",
-                     .class_name = "LlamaForCausalLM",
-                     .gguf = "llama",
-                     .options = make_common_options(),
-                     .fields = make_common_fields(),
-                     .tensors = make_rules(true),
-                     .ignored_tensors = {"model.layers.{}.self_attn.rotary_emb.inv_freq"}};
+  ModelFamily family{
+      .name = "llama",
+      .class_name = "LlamaForCausalLM",
+      .gguf = "llama",
+      .options = make_common_options(),
+      .fields = make_common_fields(),
+      .tensors = make_rules(true),
+      .ignored_tensors = {"model.layers.{}.self_attn.rotary_emb.inv_freq", "rope_freqs.weight"}};
   add_fields(family, {make_tied_field(false),
                       make_silu_field(),
                       {.key = "attention_bias", .option = "projection_biases", .fallback = false},
