@@ -27,8 +27,8 @@ except ImportError as error:
     sys.exit(77)
 
 PROGRAM, READ_FILES = sys.argv[1:3]
-PROMPTS = np.random.default_rng(1).integers(0, models.TOKENS, (3, 64))
-COMMON = dict(vocab_size=models.VOCABULARY, hidden_size=32, num_hidden_layers=3, intermediate_size=56, num_heads=2)
+PROMPTS = np.random.default_rng(1).integers(0, models.TOKENS, (1, 48))
+COMMON = dict(vocab_size=models.VOCABULARY, hidden_size=32, num_hidden_layers=2, intermediate_size=56, num_heads=2)
 COMMON |= dict(fuse_norm=False, fuse_swiglu=False, attn_mode="fused_recurrent")
 SOFTMAX = dict(layers=[1], num_heads=4, num_kv_heads=2, qkv_bias=True, rope_theta=500.0)
 CONFIGS = {

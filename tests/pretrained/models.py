@@ -115,8 +115,8 @@ def difference(a: np.ndarray, b: np.ndarray) -> float:
 
 def greedy_tokens(model: Model, prompt: list[int], count: int) -> list[int]:
     """Returns the most probable tokens after a prompt, among those that the tokenizer has."""
-    tokens = list(prompt)
+    tokens, known = list(prompt), make_tokenizer().get_vocab_size()
     for _ in range(count):
-        logits = logits_of_model(model, np.array([tokens]))[0, -1, :TOKENS]
+        logits = logits_of_model(model, np.array([tokens]))[0, -1, :known]
         tokens.append(int(logits.argmax()))
     return tokens[len(prompt) :]

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/base/errors.h"
-#include "ops/rotary.h"
+#include "models/encoder/encoder_layer.h"
 #include "train/config/value.h"
 
 namespace tapeformer {

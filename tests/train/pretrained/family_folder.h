@@ -19,8 +19,7 @@ inline const std::vector<std::string>& list_golden_families() {
 }
 
 // The tensors of a golden model whose names begin with `group` and a period.
-inline std::map<std::string, Tensor> read_golden_tensors(const std::string& family,
-                                                         const std::string& group,
+inline std::map<std::string, Tensor> read_golden_tensors(const std::string& family, const std::string& group,
                                                          const std::string& golden = "transformers") {
   const SafetensorsFile file = open_golden_file(golden);
   const std::string prefix = family + "." + group + ".";

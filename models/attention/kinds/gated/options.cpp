@@ -93,10 +93,10 @@ void add_size_options(std::vector<OptionSpec>& options) {
   const auto add = [&](const char* name, const char* help) {
     options.push_back({.name = name, .default_value = int64_t{0}, .help = help, .min = 0, .max = 4096});
   };
-  add("value_heads", "heads of values, of states and of results; 0: model.heads and model.kv_heads");
+  add("value_heads", "heads of values, of states and of results; 0: as in other kinds");
   add("key_heads", "heads of queries and keys, a divisor of value_heads; 0: value_heads");
   options.back().use_if({.option = "value_heads"});
-  add("key_dim", "dimensions of a query and of a key; 0: model.head_dim");
+  add("key_dim", "dimensions of a query and of a key; 0: as in other kinds");
   add("value_dim", "dimensions of a value; 0: key_dim");
 }
 
