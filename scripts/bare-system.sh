@@ -8,11 +8,13 @@ can_make_systems() {
   command -v debootstrap >/dev/null || { echo "debootstrap is not installed" >&2; return 1; }
 }
 
-# inside ROOT COMMAND…: runs a command in a system, in namespaces of its own: its mounts and processes end with it.
+# inside ROOT COMMAND…: runs a command in a system, in namespaces of its own: its mounts and processes end with it. If the
+# environment variable MOUNT is the name of a folder, the command sees the folder as /mnt.
 inside() {
   # shellcheck disable=SC2016  # the inner shell expands the variables
   unshare --mount --pid --fork --kill-child sh -c 'mount -t proc proc "$0/proc" && mount --rbind /sys "$0/sys" &&
-    mount --rbind /dev "$0/dev" && exec chroot "$0" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"' "$@"
+    mount --rbind /dev "$0/dev" && { [ -z "${MOUNT:-}" ] || mount --bind -o ro "$MOUNT" "$0/mnt"; } &&
+    exec chroot "$0" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"' "$@"
 }
 
 # make_bare_system RELEASE ROOT [PACKAGES]: makes a system in the folder ROOT, with the apt configuration and the

@@ -6,7 +6,7 @@
 # scripts/check-wheels.sh --here FOLDER: tests the wheel on this system, in a new virtual environment.
 # Environment variables:
 #   DATA      a folder with the data set mnist, for a training run (default: TAPEFORMER_DATA)
-#   PACKAGES  with --here: a folder of installed packages with PyTorch and transformers, instead of a download
+#   PACKAGES  a folder of packages with PyTorch and transformers for the Python of the release, instead of a download
 #   MIRROR    the mirror of Debian (default: http://deb.debian.org/debian)
 # Exit status: 0 if all commands succeeded, 1 if one failed, 2 for invalid arguments.
 set -euo pipefail
@@ -41,7 +41,7 @@ check_here() {
   mkdir python && mv tests python/ && cp -r "$here/python/examples" python/
   pytest -q -p no:cacheprovider python/tests/test_models.py
   if [[ -n ${PACKAGES:-} ]]; then
-    echo "$PACKAGES" | tee venv/lib/python3.*/site-packages/packages.pth
+    echo "$PACKAGES" >"$(python -c 'import site; print(site.getsitepackages()[0])')/packages.pth"
   else
     pip install -q torch transformers
   fi
@@ -70,7 +70,7 @@ for release in "$@"; do
     git -C "$here" archive HEAD | tar x -C "$root/tapeformer"
     cp "$folder"/tapeformer-*.whl "$root/files/"
     if [[ -d $data/mnist ]]; then cp -r "$data/mnist" "$root/files/"; fi
-    inside "$root" /tapeformer/scripts/check-wheels.sh --here /files || status=$?
+    MOUNT=${PACKAGES:-} inside "$root" env ${PACKAGES:+PACKAGES=/mnt} /tapeformer/scripts/check-wheels.sh --here /files || status=$?
   } >"$log" 2>&1 </dev/null
   printf '%-10s %5d s  status %d\n' "$release" $((SECONDS - start)) "$status"
   if [[ $status -eq 0 ]]; then

@@ -4,6 +4,7 @@ load() returns a trained model, and train() trains one; their arrays are NumPy a
 attention as functions and modules of PyTorch. It needs PyTorch and is imported separately.
 """
 
+from . import _openmp  # noqa: F401, I001  # before the extension
 from . import _core
 from ._core import (
     CheckpointError,

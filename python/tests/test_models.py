@@ -3,6 +3,7 @@
 import ast
 import os
 import signal
+import site
 import subprocess
 import sys
 import threading
@@ -452,7 +453,9 @@ def test_mypy_accepts_a_strict_program(tmp_path):
             print(tapeformer.load("runs/copy").translate(["a"]))
         """)
     command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "program.py"]
-    environment = {**os.environ, "MYPYPATH": str(Path(tapeformer.__file__).parents[1])}
+    folder = str(Path(tapeformer.__file__).parents[1])
+    # mypy finds an installed package itself, and refuses its folder as a path.
+    environment = os.environ if folder in site.getsitepackages() else {**os.environ, "MYPYPATH": folder}
     found = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout + found.stderr
 
@@ -460,3 +463,28 @@ def test_mypy_accepts_a_strict_program(tmp_path):
 def test_the_python_part_needs_no_torch():
     code = "import sys; sys.modules['torch'] = None; import tapeformer; tapeformer.Config(set={'train.steps': 1})"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_extension_computes_on_the_openmp_threads_of_an_older_torch(tmp_path):
+    find_library = """if True:
+        import tapeformer
+        print(*{line.split()[-1] for line in open("/proc/self/maps") if "/libgomp" in line})
+        """
+    found = subprocess.run([sys.executable, "-c", find_library], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    if len(found) != 1:
+        pytest.skip("skipped: the installed PyTorch is older, or the build has another OpenMP library")
+    library = tmp_path / "torch" / "lib" / "libgomp-12345678.so.1"  # both names of the library are changed there
+    library.parent.mkdir(parents=True)
+    (library.parents[1] / "__init__.py").touch()
+    library.write_bytes(Path(found[0]).read_bytes().replace(b"\0libgomp.so.1\0", b"\0libgomp.so.9\0"))
+    read_threads = f"""if True:
+        import ctypes, tapeformer
+        settings = {{**{SMALL!r}, "data.max_length": 12, "run.threads": 3}}
+        library = ctypes.CDLL({str(library)!r})
+        show = lambda record: print("threads:", library.omp_get_max_threads())
+        tapeformer.train("copy/linear", set=settings, run_dir={str(tmp_path / "run")!r}, on_metrics=show)
+        """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path[1:]])}
+    command = [sys.executable, "-c", read_threads]
+    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout.splitlines()
+    assert "threads: 3" in lines
