@@ -41,6 +41,10 @@ struct VectorProducts {
   // Returns the smallest inner dimension of a matrix product that is at least n and that this class supports.
   static constexpr int64_t pad_depth(int64_t n) { return compute_packed_depth<O>(n); }
 
+  // Returns the number of rows, in the layout `rows`, that the products of a block of n queries read or
+  // write.
+  static constexpr int64_t pad_queries(int64_t n) { return round_up_to_tile_rows(n); }
+
   // Packs x (count, dim) for add_for_queries(), in panels of `capacity` rows. `stride` is the row stride of x
   // in elements. `capacity` is at least pad_depth(count). If O is float or double, the packed elements are
   // multiplied by `factor`. If O is BFloat16, `factor` is ignored, because multiplication would round the
@@ -53,7 +57,7 @@ struct VectorProducts {
     else
       pack_columns(x, stride, count, dim, factor, capacity, columns);
   }
-  // Packs a matrix (count, dim) in the layout `rows` for add_for_keys(). Rows [count, kAttentionQueries) of
+  // Packs a matrix (count, dim) in the layout `rows` for add_for_keys(). Rows [count, pad_queries(count)) of
   // the matrix must be zero.
   static void pack_query_columns(const O* rows, int64_t count, int64_t dim, O* columns) {
     pack_key_columns(rows, pad_depth(dim), count, dim, T{1}, kAttentionQueries, columns);
@@ -114,6 +118,8 @@ struct AmxProducts {
   static constexpr int64_t pad_depth(int64_t n) {
     return (n + amx::kTileDepth - 1) / amx::kTileDepth * amx::kTileDepth;
   }
+
+  static constexpr int64_t pad_queries(int64_t) { return kAttentionQueries; }
 
   template <class X>
   static void pack_key_columns(const X* x, int64_t stride, int64_t count, int64_t dim, float,

@@ -81,7 +81,7 @@ class SoftmaxAttentionHead {
     Products::pack_key_columns(v_row(0), v_.length_stride, valid_keys_, shape_.value_dim, T{1},
                                key_capacity(), value_columns_);
     for_query_blocks([&] {
-      std::fill_n(result_, kQueries * padded_value_dim(), T{0});
+      std::fill_n(result_, padded_queries() * padded_value_dim(), T{0});
       std::fill_n(maximum_, kQueries, kMinusInfinity<T>);
       std::fill_n(sum_, kQueries, T{0});
       for_key_blocks([&] {
@@ -158,6 +158,7 @@ class SoftmaxAttentionHead {
   int64_t depth() const { return Products::pad_depth(shape_.dim); }
   int64_t value_depth() const { return Products::pad_depth(shape_.value_dim); }
   int64_t key_capacity() const { return Products::pad_depth(valid_keys_); }
+  int64_t padded_queries() const { return Products::pad_queries(queries_); }
   const S* k_row(int64_t j) const { return k_.row(batch_, j, shape_.key_head(head_)); }
   const S* v_row(int64_t j) const { return v_.row(batch_, j, shape_.key_head(head_)); }
 
@@ -203,7 +204,7 @@ class SoftmaxAttentionHead {
   void for_query_blocks(F&& f) {
     for (query_ = 0; query_ < shape_.query_length; query_ += kQueries) {
       queries_ = std::min(kQueries, shape_.query_length - query_);
-      std::fill_n(query_rows_, kQueries * depth(), O{});
+      std::fill_n(query_rows_, padded_queries() * depth(), O{});
       for (int64_t i = 0; i < queries_; ++i) {
         O* const row = query_rows_ + i * depth();
         convert_elements(q_.row(batch_, query_ + i, head_), shape_.dim, row);
@@ -338,8 +339,8 @@ class SoftmaxAttentionHead {
   // the dot product of g and the attention result of each query.
   void load_gradients(AttentionRows<const S> out, const T* log_sums, AttentionRows<const S> g) {
     const S* const block = g.row(batch_, query_, head_);
-    std::fill_n(g_rows_, kQueries * value_depth(), O{});
-    std::fill_n(gq_, kQueries * padded_dim(), T{0});
+    std::fill_n(g_rows_, padded_queries() * value_depth(), O{});
+    std::fill_n(gq_, padded_queries() * padded_dim(), T{0});
     for (int64_t i = 0; i < queries_; ++i) {
       const S *const row = block + i * g.length_stride, *const out_row = out.row(batch_, query_ + i, head_);
       convert_elements(row, shape_.value_dim, g_rows_ + i * value_depth());

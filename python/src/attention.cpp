@@ -23,7 +23,7 @@ AttentionResult read_new_result(Object out, Object statistics) {
 }
 
 // Adds the functions of both passes of attention with the inputs q, k and v. The arguments of `read_options`
-// follow v.
+// follow v. The statistics can be None if no backward pass follows.
 template <class Options, class... Arguments>
 void bind_passes(nb::module_& m, const char* forward_name, const char* backward_name,
                  Options (*read_options)(Arguments...),
@@ -31,16 +31,20 @@ void bind_passes(nb::module_& m, const char* forward_name, const char* backward_
                                  const AttentionResult&),
                  void (*backward)(const Tensor&, const Tensor&, const Tensor&, const Options&,
                                   const AttentionResult&, const Tensor&, const Gradients&)) {
-  add_function(
-      m, forward_name,
-      [=](int threads, Object q, Object k, Object v, Arguments... arguments, Object out, Object statistics) {
-        const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
-        check_dtypes(tq, {{"k", tk}, {"v", tv}});
-        const Options options = read_options(arguments...);
-        const AttentionResult result = read_new_result(out, statistics);
-        const ComputeScope compute(threads, tq);
-        forward(tq, tk, tv, options, result);
-      });
+  add_function(m, forward_name,
+               [=](int threads, Object q, Object k, Object v, Arguments... arguments, Object out,
+                   const OptionalObject& statistics) {
+                 const Tensor tq = read_tensor(q, "q"), tk = read_tensor(k, "k"), tv = read_tensor(v, "v");
+                 check_dtypes(tq, {{"k", tk}, {"v", tv}});
+                 const Options options = read_options(arguments...);
+                 AttentionResult result{read_new_tensor(out, "out"), {}};
+                 if (statistics) result.statistics = read_new_tensor(*statistics, "statistics");
+                 const ComputeScope compute(threads, tq);
+                 if (!statistics)
+                   result.statistics = Tensor::empty({tq.size(0), tq.size(2), tq.size(1)},
+                                                     get_compute_dtype(tq.dtype()), tq.device());
+                 forward(tq, tk, tv, options, result);
+               });
   add_function(
       m, backward_name,
       [=](int threads, Object q, Object k, Object v, Arguments... arguments, Object out, Object statistics,

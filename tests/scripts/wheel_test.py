@@ -11,6 +11,7 @@ from pathlib import Path
 
 FOLDER = Path(sys.argv.pop(1)) if len(sys.argv) > 1 else sys.exit(__doc__)
 MEGABYTE = 1_000_000
+NEWEST_OPENMP = 4.5  # version of symbols that GCC 6 and later have
 SYSTEM_LIBRARIES = {  # those of the policy manylinux that every system has
     "ld-linux-x86-64.so.2", "libc.so.6", "libdl.so.2", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0", "libresolv.so.2",
     "librt.so.1", "libstdc++.so.6", "libutil.so.1", "libz.so.1",
@@ -82,6 +83,15 @@ class Wheel(unittest.TestCase):
         for root in self.roots:
             names = [x.name for x in root.rglob("libgomp*") if x.suffix != ".txt"]
             self.assertEqual(names, ["libgomp.so.1"])
+
+    def test_the_libraries_need_no_function_of_openmp_that_older_copies_of_pytorch_lack(self):
+        for root in self.roots:
+            for file in self.find_elf_files(root):
+                if file.name == "libgomp.so.1":
+                    continue
+                text = subprocess.run(["readelf", "-VW", file], check=True, stdout=subprocess.PIPE, text=True).stdout
+                for version in re.findall(r"Name: G?OMP_([\d.]+)", text):
+                    self.assertLessEqual(float(version), NEWEST_OPENMP, file.name)
 
     def test_every_bundled_library_has_its_licence(self):
         for root in self.roots:

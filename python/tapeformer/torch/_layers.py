@@ -10,7 +10,7 @@ from torch.compiler import is_compiling
 
 from .. import _core
 from ._arguments import check_dense, read_gate, read_lengths
-from ._ops import Operator, compute_dtype
+from ._ops import Operator, compute_dtype, empty_like
 
 ACTIVATIONS = {None: 0, "silu": 1, "swish": 1, "sigmoid": 2}
 _FUNCTIONS = (lambda x: x, F.silu, torch.sigmoid)
@@ -144,7 +144,7 @@ def _conv_forward(
     x: Tensor, weight: Tensor, history: Optional[Tensor], lengths: Optional[Tensor], boundaries: Optional[Tensor],
     activation: int,
 ) -> Tuple[Tensor, Tensor]:  # fmt: skip
-    out = x.new_empty(x.shape)
+    out = empty_like(x)
     _core.conv_forward(torch.get_num_threads(), x, weight, history, lengths, boundaries, activation, out)
     return out, x.new_empty(0)
 
@@ -154,7 +154,7 @@ def _conv_fake(x, weight, history, lengths, boundaries, activation):
 
 
 def _conv_backward(gradients, tensors, outputs, constants):
-    targets = [None if x is None else x.new_empty(x.shape) for x in tensors[:3]]
+    targets = [None if x is None else empty_like(x) for x in tensors[:3]]
     _core.conv_backward(torch.get_num_threads(), *tensors, *constants, gradients[0], *targets)
     return targets
 
@@ -165,7 +165,7 @@ conv = Operator("short_conv", _conv_forward, _conv_fake, _conv_backward, 5, 3)
 def _norm_forward(
     x: Tensor, weight: Optional[Tensor], gate: Optional[Tensor], activation: int, eps: float
 ) -> Tuple[Tensor, Tensor]:
-    out = x.new_empty(x.shape)
+    out = empty_like(x)
     _core.norm_forward(torch.get_num_threads(), x, weight, gate, activation, eps, out)
     return out, x.new_empty(0)
 
@@ -175,7 +175,7 @@ def _norm_fake(x, weight, gate, activation, eps):
 
 
 def _norm_backward(gradients, tensors, outputs, constants):
-    targets = [None if x is None else x.new_empty(x.shape) for x in tensors]
+    targets = [None if x is None else empty_like(x) for x in tensors]
     _core.norm_backward(torch.get_num_threads(), *tensors, *constants, gradients[0], *targets)
     return targets
 

@@ -2,15 +2,18 @@
 
 Measures the pass over a prompt without gradients (prefill), decoding with its cache in milliseconds for each token, and a
 training step (forward and backward). The model is Qwen3-Next with three gated delta layers and one attention layer, or
-Mamba-2. --compiled also measures prefill and the training step with torch.compile of the model before the patch. --attention
+Mamba-2. --compiled also measures both with torch.compile, decoding with a cache of constant size. --attention
 selects the implementation of the attention layers, such as sdpa or tapeformer. Prints one JSON object, and the table as
 Markdown on standard error. Needs the packages transformers and tapeformer.
 """
 
 import argparse
 import sys
+import time
 
 import measure
+
+WARMUP_TOKENS = 4
 
 
 def parse() -> argparse.Namespace:
@@ -49,32 +52,35 @@ def make_model(options: argparse.Namespace):
     return AutoModelForCausalLM.from_config(config).to(dtype)
 
 
-def measure_model(model, options: argparse.Namespace, decodes: bool) -> dict:
+def measure_model(model, options: argparse.Namespace, compiled: bool) -> dict:
     """Returns milliseconds."""
     import torch
+    from transformers import StaticCache
 
+    forward = torch.compile(model) if compiled else model
     tokens = torch.randint(1024, (1, options.length))
 
     @torch.no_grad()
     def prefill():
-        model(tokens, use_cache=False)
+        forward(tokens, use_cache=False)
 
     def train():
         model.zero_grad()
-        model(tokens, use_cache=False).logits.float().square().mean().backward()
+        forward(tokens, use_cache=False).logits.float().square().mean().backward()
 
     @torch.no_grad()
     def decode():
-        first = model(tokens[:, :64], use_cache=True)
+        cache = {"use_cache": True}
+        if compiled and options.model == "qwen3_next":  # a cache of constant size, which needs no new compilations
+            cache["past_key_values"] = StaticCache(model.config, 64 + WARMUP_TOKENS + options.decode)
+        first = model(tokens[:, :64], **cache)
         name = "past_key_values" if "past_key_values" in first else "cache_params"
-        cache = {name: first[name], "use_cache": True}
-        seconds = measure.times(lambda: model(tokens[:, :1], **cache), options.decode, 2)
+        cache[name] = first[name]
+        seconds = measure.times(lambda: forward(tokens[:, :1], **cache), options.decode, WARMUP_TOKENS)
         return measure.median(seconds)
 
     model.eval()
-    results = {"prefill_ms": 1e3 * measure.median(measure.times(prefill, options.repeats, 1))}
-    if decodes:
-        results["decode_ms"] = 1e3 * decode()
+    results = {"prefill_ms": 1e3 * measure.median(measure.times(prefill, options.repeats, 1)), "decode_ms": 1e3 * decode()}
     model.train()
     results["training_step_ms"] = 1e3 * measure.median(measure.times(train, options.repeats, 1))
     return results
@@ -91,17 +97,19 @@ def main() -> None:
     model = make_model(options)
     rows = {}
 
-    def add_row(name, model, decodes=True):
-        row = rows[name] = measure_model(model, options, decodes)
-        cells = [f"{row[key]:.1f} ms" if key in row else "–" for key in ("prefill_ms", "decode_ms", "training_step_ms")]
+    def add_row(name, compiled=False):
+        torch._dynamo.reset()
+        start = time.perf_counter()
+        rows[name] = measure_model(model, options, compiled)
+        cells = [f"{value:.1f} ms" for value in rows[name].values()]
         print(f"| {name} | {' | '.join(cells)} |", file=sys.stderr, flush=True)
+        rows[name]["all_seconds"] = time.perf_counter() - start
 
     print("| | prefill | a token | training step |\n|---|---|---|---|", file=sys.stderr)
-    add_row("before", model)
-    with tt.patch_transformers(options.model):
-        add_row("after", model)
-    if options.compiled:
-        add_row("compiled, before", torch.compile(model), decodes=False)
+    for name, compiled in (("", False), (", compiled", True))[: 1 + options.compiled]:
+        with tt.patch_transformers(options.model):
+            add_row(f"after{name}", compiled)
+        add_row(f"before{name}", compiled)
     measure.report(
         benchmark="python-transformers", model=options.model, length=options.length, threads=options.threads,
         precision=options.precision, attention=options.attention, results=rows,
