@@ -66,6 +66,8 @@ def check_equal(compute, expected, inputs, dtype):
     gradient = torch.randn(expected.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
     out = compute()
     assert out.dtype == dtype and out.shape == expected.shape
+    with torch.no_grad():
+        assert torch.equal(compute(), out)
     wanted = [expected, *torch.autograd.grad(expected, inputs, gradient.to(dtype).double(), retain_graph=True)]
     found = [out, *torch.autograd.grad(out, inputs, gradient.to(dtype))]
     for a, b in zip(found, wanted):
