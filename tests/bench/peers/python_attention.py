@@ -3,7 +3,7 @@
 Measures causal attention, forward and backward, of float32 or bfloat16 tensors (batch, length, heads, dim). The peers are
 scaled_dot_product_attention, compiled linear attention in chunks, and reformer-pytorch, whose algorithm the options of LSH
 attention select. Calls of both sides alternate. With --overhead, measures calls on 4 tokens instead, where a call is mostly
-overhead; "direct" calls the kernel without PyTorch's recording. With --threads-check, measures a module that alternates
+overhead, also with scaled_dot_product_attention; "direct" calls the kernel without PyTorch's recording. With --threads-check, measures a module that alternates
 attention and products of PyTorch with 1 and 2 threads, to show whether the thread pools compete. Prints one JSON object. Needs
 the package: pip install . in the root folder.
 """
@@ -97,22 +97,27 @@ def measure_kind(kind: str, length: int, options: argparse.Namespace) -> dict:
 
 def measure_overhead() -> dict:
     import torch
+    from torch.nn.functional import scaled_dot_product_attention
 
     import tapeformer.torch as tt
     from tapeformer import _core
 
     torch.set_default_device(None)  # a default device slows each call of PyTorch
     q = torch.randn(1, 4, 1, 8)
-    tracked = torch.randn(1, 4, 1, 8, requires_grad=True)
+    inputs = [torch.randn(1, 4, 1, 8, requires_grad=True) for _ in range(3)]
     cotangent = torch.ones(1, 4, 1, 8)
+    peer_inputs = [torch.randn(1, 1, 4, 8, requires_grad=True) for _ in range(3)]
+    peer_q, peer_cotangent = torch.randn(1, 1, 4, 8), torch.ones(1, 1, 4, 8)
     out, sums = torch.empty(1, 4, 1, 8), torch.empty(1, 1, 4)
     limit = 1 << 40
     actions = {
         "direct": lambda: _core.softmax_forward(1, q, q, q, None, True, 0.0, 0.0, 0, 1, limit, limit, None, out, sums),
         "forward": lambda: tt.softmax_attention(q, q, q, causal=True),
-        "forward_recorded": lambda: tt.softmax_attention(tracked, q, q, causal=True),
-        "forward_backward": lambda: tt.softmax_attention(tracked, q, q, causal=True).backward(cotangent),
-        "torch_forward_backward": lambda: (tracked * 2).backward(cotangent),
+        "forward_recorded": lambda: tt.softmax_attention(*inputs, causal=True),
+        "forward_backward": lambda: tt.softmax_attention(*inputs, causal=True).backward(cotangent),
+        "sdpa_forward": lambda: scaled_dot_product_attention(peer_q, peer_q, peer_q, is_causal=True),
+        "sdpa_forward_recorded": lambda: scaled_dot_product_attention(*peer_inputs, is_causal=True),
+        "sdpa_forward_backward": lambda: scaled_dot_product_attention(*peer_inputs, is_causal=True).backward(peer_cotangent),
         "linear_forward": lambda: tt.linear_attention(q, q, q, causal=True),
     }
     count = 2000
