@@ -1,8 +1,9 @@
 """Benchmark of tapeformer.torch.patch_transformers(): a small random model of Hugging Face's transformers, before and after.
+With --model llama, benchmark of the attention implementations sdpa and tapeformer.
 
 Measures the pass over a prompt without gradients (prefill), decoding with its cache in milliseconds for each token, and a
 training step (forward and backward). The model is Qwen3-Next with three gated delta layers and one attention layer, or
-Mamba-2. --compiled also measures both with torch.compile, decoding with a cache of constant size. --attention
+Mamba-2 or Llama with four layers. --compiled also measures both with torch.compile, decoding with a cache of constant size. --attention
 selects the implementation of the attention layers, such as sdpa or tapeformer. Prints one JSON object, and the table as
 Markdown on standard error. Needs the packages transformers and tapeformer.
 """
@@ -18,7 +19,7 @@ WARMUP_TOKENS = 4
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="qwen3_next", choices=["qwen3_next", "mamba2"])
+    parser.add_argument("--model", default="qwen3_next", choices=["qwen3_next", "mamba2", "llama"])
     parser.add_argument("--length", type=int, default=2048, help="tokens of the prompt and of the training step")
     parser.add_argument("--decode", type=int, default=32, help="tokens to decode")
     parser.add_argument("--hidden", type=int, default=1024)
@@ -41,6 +42,11 @@ def make_model(options: argparse.Namespace):
             "num_key_value_heads": 2, "linear_num_value_heads": options.heads,
             "linear_num_key_heads": options.heads // 2, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
             "layer_types": 3 * ["linear_attention"] + ["full_attention"], "mlp_only_layers": [0, 1, 2, 3],
+        }  # fmt: skip
+    elif options.model == "llama":
+        settings = {
+            "intermediate_size": 2 * options.hidden, "num_attention_heads": options.heads, "head_dim": 64,
+            "num_key_value_heads": options.heads // 4,
         }  # fmt: skip
     else:
         settings = {"num_heads": 2 * options.hidden // 64, "head_dim": 64, "n_groups": 1, "state_size": 128}
@@ -71,7 +77,7 @@ def measure_model(model, options: argparse.Namespace, compiled: bool) -> dict:
     @torch.no_grad()
     def decode():
         cache = {"use_cache": True}
-        if compiled and options.model == "qwen3_next":  # a cache of constant size, which needs no new compilations
+        if compiled and options.model != "mamba2":  # a cache of constant size, which needs no new compilations
             cache["past_key_values"] = StaticCache(model.config, 64 + WARMUP_TOKENS + options.decode)
         first = model(tokens[:, :64], **cache)
         name = "past_key_values" if "past_key_values" in first else "cache_params"
@@ -107,6 +113,11 @@ def main() -> None:
 
     print("| | prefill | a token | training step |\n|---|---|---|---|", file=sys.stderr)
     for name, compiled in (("", False), (", compiled", True))[: 1 + options.compiled]:
+        if options.model == "llama":
+            for attention in ("tapeformer", "sdpa"):
+                model.set_attn_implementation(attention)
+                add_row(f"{attention}{name}", compiled)
+            continue
         with tt.patch_transformers(options.model):
             add_row(f"after{name}", compiled)
         add_row(f"before{name}", compiled)
