@@ -39,7 +39,7 @@ check_here() {
   python "$here/python/examples/sample.py" runs/copy
   cp -r "$here/python/tests" "$here/configs" "$here/docs" .  # without the sources of the package beside them
   mkdir python && mv tests python/ && cp -r "$here/python/examples" python/
-  pytest -q -p no:cacheprovider python/tests/test_models.py
+  pytest -q -rs -p no:cacheprovider python/tests/test_models.py
   if [[ -n ${PACKAGES:-} ]]; then
     echo "$PACKAGES" >"$(python -c 'import site; print(site.getsitepackages()[0])')/packages.pth"
   else
@@ -47,7 +47,7 @@ check_here() {
   fi
   python "$here/tests/scripts/wheel_openmp.py"
   python "$here/python/examples/min_gpt.py" "$here/python/examples/min_gpt.py" 50
-  pytest -q -p no:cacheprovider python/tests
+  pytest -q -rs -p no:cacheprovider python/tests
   { set +x; } 2>/dev/null
   cd /
   rm -rf "$scratch"

@@ -144,7 +144,7 @@ def _conv_forward(
     x: Tensor, weight: Tensor, history: Optional[Tensor], lengths: Optional[Tensor], boundaries: Optional[Tensor],
     activation: int,
 ) -> Tuple[Tensor, Tensor]:  # fmt: skip
-    out = empty_like(x)
+    out = x.new_empty(x.shape)
     _core.conv_forward(torch.get_num_threads(), x, weight, history, lengths, boundaries, activation, out)
     return out, x.new_empty(0)
 
@@ -165,7 +165,7 @@ conv = Operator("short_conv", _conv_forward, _conv_fake, _conv_backward, 5, 3)
 def _norm_forward(
     x: Tensor, weight: Optional[Tensor], gate: Optional[Tensor], activation: int, eps: float
 ) -> Tuple[Tensor, Tensor]:
-    out = empty_like(x)
+    out = x.new_empty(x.shape)
     _core.norm_forward(torch.get_num_threads(), x, weight, gate, activation, eps, out)
     return out, x.new_empty(0)
 

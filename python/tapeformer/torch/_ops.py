@@ -183,13 +183,13 @@ def _check_meta(q: Tensor, k: Tensor, v: Tensor, grouped: bool = False) -> None:
 
 
 def empty_like(x: Tensor) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)  # takes half as long as x.new_empty(x.shape)
+    """Returns a contiguous tensor for the gradient of x, in half the time of x.new_empty(x.shape)."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def _softmax_result(q: Tensor, v: Tensor) -> Tensor:
-    batch, length, heads, dim = q.shape
-    value_dim = v.shape[3]
-    return empty_like(q) if value_dim == dim else q.new_empty((batch, length, heads, value_dim))
+    batch, length, heads, _ = q.shape
+    return q.new_empty((batch, length, heads, v.shape[3]))
 
 
 def _softmax_results(q: Tensor, v: Tensor) -> Tuple[Tensor, Tensor]:
