@@ -3,12 +3,13 @@ With --model llama, benchmark of the attention implementations sdpa and tapeform
 
 Measures the pass over a prompt without gradients (prefill), decoding with its cache in milliseconds for each token, and a
 training step (forward and backward). The model is Qwen3-Next with three gated delta layers and one attention layer, or
-Mamba-2 or Llama with four layers. --compiled also measures both with torch.compile, decoding with a cache of constant size. --attention
-selects the implementation of the attention layers, such as sdpa or tapeformer. Prints one JSON object, and the table as
-Markdown on standard error. Needs the packages transformers and tapeformer.
+Mamba-2 or Llama with four layers. --rows selects what is measured; "compiled" means torch.compile, and decoding with a cache
+of constant size. --attention selects the implementation of the attention layers of Qwen3-Next. Prints one JSON object, and
+the table as Markdown on standard error. Needs the packages transformers and tapeformer.
 """
 
 import argparse
+import contextlib
 import sys
 import time
 
@@ -26,7 +27,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=16, help="heads of 128 of the values; keys have half as many")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--attention", default="sdpa")
-    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--rows", help="default: after,before; also after-compiled,before-compiled. Llama: tapeformer,sdpa,…")
     measure.add_common_options(parser)
     return parser.parse_args()
 
@@ -103,7 +104,7 @@ def main() -> None:
     model = make_model(options)
     rows = {}
 
-    def add_row(name, compiled=False):
+    def add_row(name, compiled):
         torch._dynamo.reset()
         start = time.perf_counter()
         rows[name] = measure_model(model, options, compiled)
@@ -112,15 +113,12 @@ def main() -> None:
         rows[name]["all_seconds"] = time.perf_counter() - start
 
     print("| | prefill | a token | training step |\n|---|---|---|---|", file=sys.stderr)
-    for name, compiled in (("", False), (", compiled", True))[: 1 + options.compiled]:
+    for name in (options.rows or ("tapeformer,sdpa" if options.model == "llama" else "after,before")).split(","):
+        form, _, compiled = name.partition("-")
         if options.model == "llama":
-            for attention in ("tapeformer", "sdpa"):
-                model.set_attn_implementation(attention)
-                add_row(f"{attention}{name}", compiled)
-            continue
-        with tt.patch_transformers(options.model):
-            add_row(f"after{name}", compiled)
-        add_row(f"before{name}", compiled)
+            model.set_attn_implementation(form)
+        with tt.patch_transformers(options.model) if form == "after" else contextlib.nullcontext():
+            add_row(name, bool(compiled))
     measure.report(
         benchmark="python-transformers", model=options.model, length=options.length, threads=options.threads,
         precision=options.precision, attention=options.attention, results=rows,
