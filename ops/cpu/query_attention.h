@@ -139,7 +139,8 @@ inline constexpr int64_t kFewKeys = 1024;
 
 template <class T>
 bool is_for_query_attention(const SoftmaxAttentionShape& s, AttentionRows<const Compute<T>> bias) {
-  return s.query_length <= kFewQueries && s.key_length <= kFewKeys && !s.pattern.is_limited() &&
+  const bool is_masked = s.causal && s.query_length > 1;  // a single query attends to all keys
+  return s.query_length <= kFewQueries && s.key_length <= kFewKeys && !is_masked && !s.pattern.is_limited() &&
          !s.dropout.is_active() && !bias.data;
 }
 
@@ -150,7 +151,7 @@ void attend_with_few_queries(const SoftmaxAttentionShape& s, AttentionRows<const
   const int64_t work = s.heads * s.query_length * s.key_length * (s.dim + s.value_dim);
   for_each_head_group<T>(s, work, [&](int64_t batch, int64_t first, int64_t heads) {
     const int64_t keys = get_valid_length(s.key_lengths, batch, s.key_length);
-    const AttendedKeys attended{s.pattern, s.query_length, s.key_length, keys, s.causal};
+    const AttendedKeys attended{s.pattern, s.query_length, s.key_length, keys, false};
     QueryAttention<T> group(s, batch, first, heads, k, v, std::max<int64_t>(s.key_length, 1));
     for (int64_t query = 0; query < s.query_length; ++query) {
       group.attend(attended, query, q, query, out);
