@@ -123,7 +123,7 @@ TEST_CASE("a value for the table of an attention kind is an error that names an 
         "integer 3");
   CHECK(contains(
       list_error("[model]\nattention = [\"linear\", \"lsh\"]\n[attention]\nsoftmax = 1\n"),
-      "attention.softmax: expected the table of options of the kind, such as attention.softmax.conv, "
+      "attention.softmax: expected the table of options of the kind, such as attention.softmax.output_gate, "
       "got integer 1"));
 }
 
