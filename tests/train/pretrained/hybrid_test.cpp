@@ -105,8 +105,9 @@ TEST_CASE("exported hybrid models have the tensors of the original files, bit fo
     CAPTURE(name);
     const FamilyFolder folder(name, kHybrids);
     const PretrainedModel imported = read_pretrained_model(folder.write());
-    const ModelFamily& family = choose_model_family(imported.config, "");
-    CHECK(family.name == folder.config["model_type"]);
+    const auto type = folder.config["model_type"].get<std::string>();
+    const ModelFamily& family = choose_model_family(imported.config, type);
+    CHECK(family.name == type);
     const TempDir out;
     write_huggingface_folder(out.path().string(), family, imported.config, *imported.model,
                              imported.tokenizer.get(), {});

@@ -25,7 +25,7 @@ const ModelFamily& find_by(std::string ModelFamily::*name, const std::string& va
 const std::vector<ModelFamily>& list_model_families() {
   static const auto* const list = new std::vector<ModelFamily>{
       make_llama_family(),    make_qwen2_family(),     make_qwen3_family(),          make_gpt2_family(),
-      make_gpt_neox_family(), make_gemma_family(),     make_qwen3_next_family(),     make_qwen3_5_family(),
+      make_gpt_neox_family(), make_gemma_family(),     make_qwen3_5_family(),        make_qwen3_next_family(),
       make_gla_family(),      make_delta_net_family(), make_gated_deltanet_family(), make_mamba2_family()};
   return *list;
 }
