@@ -23,9 +23,7 @@ MEASUREMENTS = {
 
 
 def find_seconds(value):
-    """Returns the seconds of a measurement: of a step, or of a forward and backward pass."""
-    row = value["results"][0] if "results" in value else value
-    return row["seconds_per_step"] if "seconds_per_step" in row else row["forward_seconds"] + row["backward_seconds"]
+    return value["seconds_per_step"] if "seconds_per_step" in value else value["lengths"][0]["seconds"]
 
 
 def main() -> None:
