@@ -35,8 +35,7 @@ template <class S, class Products>
 class SoftmaxAttentionHead {
   using T = Compute<S>;
   using O = typename Products::Operand;
-  // If true, operands of matrix products store two elements that are adjacent along the depth as a pair
-  // (tile_product.h).
+  // Whether operands store two elements that are adjacent along the depth as a pair (tile_product.h).
   static constexpr bool kPairs = std::is_same_v<O, BFloat16>;
 
  public:
