@@ -56,8 +56,9 @@ TEST_CASE("test-attention ends with exit status 1 if a test fails") {
   kind.name = "test-constant-state";
   kind.capabilities.has_constant_size_state = true;  // not true of a key-value cache
   register_attention_kind(kind);
-  CHECK(run_test_attention({"softmax", "--json"}) == 0);
-  CHECK(run_test_attention({kind.name, "--json"}) == 1);
+  const CommandSpec spec = make_command_spec(find_command("test-attention"));
+  CHECK(run_test_attention(*parse_command(spec, {"softmax", "--json"})) == 0);
+  CHECK(run_test_attention(*parse_command(spec, {kind.name, "--json"})) == 1);
 }
 
 TEST_CASE("test-attention refuses unknown kinds, other keys, and sizes out of range") {
