@@ -132,7 +132,7 @@ TEST_CASE("scatter_rows sums the rows with equal indices, on all devices") {
     const Tensor index = Tensor::from_vector<int64_t>({2, 0, 2}, {3}).to(device);
     CHECK(scatter_rows(x, index, 4).to_vector() == std::vector<double>{4, 8, 0, 0, 17, 34, 0, 0});
     CHECK_THROWS_WITH_AS(scatter_rows(x, Tensor::zeros({2}, DType::int64), 4),
-                         "scatter_rows: x (3, 2) does not match the index (2)", ShapeError);
+                         "scatter_rows: x (3, 2) does not match the index (2,)", ShapeError);
   }
 }
 

@@ -217,7 +217,7 @@ Report run_generate(const BenchmarkArguments& arguments) {
     throw ConfigError("--positions: only recomputation can leave out positions");
   if (context > 0 && recompute)
     throw ConfigError("--context: only the recurrent form reads a context before the measured tokens");
-  if (context > model.options().position_limit() - tokens * (repeats + 1))
+  if (context > 0 && context > model.options().position_limit() - tokens * (repeats + 1))
     throw ConfigError(concat_text("--context ", context, ": with ", repeats + 1, " times ", tokens,
                                   " tokens, more than the ", choice.model.max_length,
                                   " positions of the model"));

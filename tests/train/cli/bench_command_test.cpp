@@ -193,6 +193,18 @@ TEST_CASE("bench generate measures recomputation at some positions, whose mean i
   CHECK(contains(run_program({"bench", "generate", "--positions", "3"}).err, "only recomputation"));
 }
 
+TEST_CASE("bench generate measures tokens after a context that the parallel form has read") {
+  const auto run = [](const std::string& mode, const std::string& context) {
+    return run_program({"bench", "generate", "--layers", "1", "--length", "64", "--batch", "1", "--tokens",
+                        "4", "--repeats", "1", "--mode", mode, "--context", context, "--json"});
+  };
+  const auto report = parse_json_output(run("recurrent", "56"));
+  CHECK(report["cases"][1]["context"] == 56);
+  CHECK(report["cases"][1]["milliseconds_per_token"].get<double>() > 0);
+  CHECK(contains(run("recurrent", "57").err, "more than the 64 positions of the model"));
+  CHECK(contains(run("recompute", "8").err, "only the recurrent form reads a context"));
+}
+
 TEST_CASE("bench lstm reports the time and the work of a stack of layers") {
   const auto figures =
       parse_json_output(run_program({"bench", "lstm", "--batch", "2", "--frames", "9", "--hidden", "6",

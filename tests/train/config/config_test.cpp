@@ -117,7 +117,7 @@ TEST_CASE("find_differing_keys() and format_config_value() describe the differen
   const Config c = load(folder.path("a.toml"), {"model.attention=softmax"});
   CHECK(find_differing_keys(a, c) == std::vector<std::string>{"model.attention", "attention.eps",
                                                               "attention.feature_map", "attention.features",
-                                                              "attention.rotation"});
+                                                              "attention.output_gate", "attention.rotation"});
 }
 
 TEST_CASE("find_keys_fixed_by_training() lists the changes for which other weights are necessary") {
