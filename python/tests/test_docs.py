@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="skipped: PyTorch is not installed")
 
-import tapeformer  # noqa: E402
+import tapeformer.torch  # noqa: E402
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -35,9 +35,12 @@ def test_code_of_the_page_runs(number, tmp_path, monkeypatch):
         make_qwen("my-qwen")
     if "runs/copy" in code and 'run_dir="runs/copy"' not in code:
         tapeformer.train("copy/linear", set={"train.steps": 2}, run_dir="runs/copy")
+    patches, patch = [], tapeformer.torch.patch_transformers
+    monkeypatch.setattr(tapeformer.torch, "patch_transformers", lambda *names: patches.append(patch(*names)) or patches[-1])
     variables = {}
     exec(compile(code, f"{PAGE.name}, block {number + 1}", "exec"), variables)
     if "patch_transformers" in code:
         model, tokens = variables["model"], torch.zeros(1, 5, dtype=torch.int64)
         assert model(tokens).logits.isfinite().all()
-        variables["tt"].patch_transformers("qwen3_next").undo()
+        assert len(patches) == 1
+        patches[0].undo()
