@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "core/dispatch.h"
 #include "ops/detail/attention_inputs.h"
@@ -37,7 +38,7 @@ void check_options(const char* op, const Tensor& x, const RotaryOptions& options
   check_scaling(op, options.scaling);
 }
 
-constexpr double kTurn = 6.283185307179586476925;
+constexpr double kTurn = 2 * std::numbers::pi;
 
 // Returns the index of the pair, as a real number, that makes `turns` turns in `length` tokens.
 double find_pair(double turns, const RotaryOptions& options, int64_t rotated) {

@@ -184,7 +184,7 @@ std::unique_ptr<Attention> make_attention(const std::string& name, const OptionV
     const SegmentMemorySize memory = kind.get_segment_memory_size(options);
     if (kind.get_conv(options).is_active() && memory.tokens > 0 && !memory.stores_state)
       throw OptionError("conv", "expected 0, because the keys of earlier segments have no convolution");
-    return kind.make(options, setup);
+    return kind.make(complete_options(kind.options, options), setup);
   });
   if (!attention)
     throw std::invalid_argument("attention kind \"" + name + "\": `make` returned no attention");

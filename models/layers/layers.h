@@ -57,9 +57,8 @@ class Linear final : public Module {
 
 // A depthwise convolution over time (ops/short_conv.h) with an activation. If `causal` is false, the kernel
 // is centred. The bias (channels,), which is added before the activation, is 0 at first. weight (channels,
-// kernel) is initialised from U(-1/√n, 1/√n) with n = kernel or, if
-// `starts_as_identity` is true, to 1 for the current token and 0 for the others. If the kernel is 0, there is
-// only the activation.
+// kernel) is initialised from U(-1/√n, 1/√n) with n = kernel or, if `starts_as_identity` is true, to 1 for
+// the current token and 0 for the others. If the kernel is 0, there is only the activation.
 class ShortConv final : public Module {
  public:
   struct Options {

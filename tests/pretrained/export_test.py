@@ -125,6 +125,19 @@ def test_scaled_rotary_positions(folder: pathlib.Path) -> None:
             default = models.make("llama").model.rotary_emb.inv_freq
             divisors = np.array(tensors["rope_freqs.weight"].data)
             assert np.allclose(divisors, (default / model.model.rotary_emb.inv_freq).numpy(), rtol=1e-5), divisors
+            test_bad_rotary_bases(out, folder)
+
+
+def test_bad_rotary_bases(path: pathlib.Path, folder: pathlib.Path) -> None:
+    """A base that fits no divisors is an error of the file."""
+    data, bad = bytearray(path.read_bytes()), folder / "bad-base.gguf"
+    key = b"llama.rope.freq_base" + gguf.GGUFValueType.FLOAT32.to_bytes(4, "little")
+    place = data.index(key) + len(key)
+    for base in (0.5, 0.0, -500.0, 1e-30, float("nan"), float("inf")):
+        data[place : place + 4] = np.float32(base).tobytes()
+        bad.write_bytes(data)
+        error = models.call(PROGRAM, "import", bad, folder / "run-bad-base", status=3)
+        assert "bad-base.gguf" in error, error
 
 
 def test_gguf_types(folder: pathlib.Path) -> None:

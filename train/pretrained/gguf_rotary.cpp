@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "core/base/errors.h"
 #include "models/encoder/encoder_layer.h"
@@ -12,7 +13,7 @@ namespace {
 
 constexpr const char *kDivisors = "rope_freqs.weight", *kScaling = "rope_scaling", *kType = "rope_type",
                      *kLength = "original_max_position_embeddings";
-constexpr double kTurn = 6.283185307179586476925;
+constexpr double kTurn = 2 * std::numbers::pi;
 constexpr double kTolerance = 1e-5;  // of divisors in float32
 
 struct ScalingKey {
@@ -57,7 +58,8 @@ std::optional<RotaryScaling> find_scaling(const std::vector<double>& divisors, d
     const double share = (1 / divisors[i] - 1 / scaling.factor) / (1 - 1 / scaling.factor);
     const double length =
         std::round((share * (scaling.fast - scaling.slow) + scaling.slow) * kTurn / angles[i]);
-    if (share > 0.01 && share < 0.99 && length < 1e12) lengths.push_back(static_cast<int64_t>(length));
+    if (share > 0.01 && share < 0.99 && length >= 1 && length < 1e12)
+      lengths.push_back(static_cast<int64_t>(length));
   }
   constexpr int kMaxPower = 24;
   for (int power = 1; power <= kMaxPower; ++power) lengths.push_back(int64_t{1} << power);

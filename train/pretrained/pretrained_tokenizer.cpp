@@ -87,6 +87,12 @@ auto translate_errors(F make) try {
   throw CheckpointError(error.what());
 }
 
+std::string read_tokenizer_file(const std::string& path) try {
+  return read_file(path, kMaxTokenizerJsonBytes);
+} catch (const FileError& error) {
+  throw CheckpointError(error.what());
+}
+
 // Returns the tokens of the key eos_token_id, a number or a list.
 std::vector<int32_t> read_end_tokens(const HuggingFaceFolder& folder) {
   for (const std::string name : {"generation_config.json", "config.json"}) {
@@ -138,12 +144,7 @@ BpeModel read_huggingface_tokenizer(const HuggingFaceFolder& folder) {
   const std::string path = folder.file_path("tokenizer.json");
   if (!folder.has_file("tokenizer.json")) throw CheckpointError(folder.path() + ": has no tokenizer.json");
   return translate_errors([&] {
-    std::string text;
-    try {
-      text = read_file(path, kMaxTokenizerJsonBytes);
-    } catch (const FileError& error) {
-      throw CheckpointError(error.what());
-    }
+    const std::string text = read_tokenizer_file(path);
     BpeModel model = parse_tokenizer_json(text, path);
     if (std::vector<int32_t> ends = read_end_tokens(folder); !ends.empty())
       model.stop_tokens = std::move(ends);
@@ -160,12 +161,7 @@ std::shared_ptr<const Tokenizer> read_piece_model(const HuggingFaceFolder& folde
   const std::string path = folder.file_path(kPieceModelName), config = "tokenizer_config.json",
                     adds_start = "add_bos_token";
   return translate_errors([&] {
-    std::string text;
-    try {
-      text = read_file(path, kMaxTokenizerJsonBytes);
-    } catch (const FileError& error) {
-      throw CheckpointError(error.what());
-    }
+    const std::string text = read_tokenizer_file(path);
     PieceModel model = parse_piece_model(text, path);
     if (model.adds_space && model.removes_spaces)
       throw CheckpointError(path +

@@ -14,8 +14,8 @@ std::string make_start_message(const std::string& name, const std::filesystem::p
 
 }  // namespace
 
-std::string make_run_name(const Row& row, int64_t seed) {
-  return concat_text(row.name, "-seed-", seed);
+std::string make_run_name(const std::string& row, int64_t seed) {
+  return concat_text(row, "-seed-", seed);
 }
 
 Config make_row_config(const ReproductionOptions& options, const std::string& config_path, Words settings,
@@ -32,7 +32,7 @@ Trial CommandContext::make_trial(const Row& row, int64_t seed) const {
   config.run.name = row.name;
   options.overrides.apply(config);
   config.run.seed = seed;
-  return {row, config, (runs_folder / make_run_name(row, seed)).string()};
+  return {row, config, (runs_folder / make_run_name(row.name, seed)).string()};
 }
 
 std::string CommandContext::write_config(const Trial& trial) const {

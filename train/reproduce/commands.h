@@ -9,8 +9,8 @@
 
 namespace tapeformer {
 
-// Returns the name of the run directory for a row and a seed: "ROW-seed-N".
-std::string make_run_name(const Row& row, int64_t seed);
+// Returns the name of the run directory for the name of a row and a seed: "ROW-seed-N".
+std::string make_run_name(const std::string& row, int64_t seed);
 
 // A row of a table, and the config that results from the row and one seed.
 struct Trial {
@@ -19,7 +19,7 @@ struct Trial {
   std::string run_dir = {};  // run directory of the training run
   Json training = {};        // see ResultStore; null if the row is not trained
 
-  std::string name() const { return make_run_name(row, config.run.seed); }
+  std::string name() const { return make_run_name(row.name, config.run.seed); }
 };
 
 // Settings that all commands of a reproduction share.

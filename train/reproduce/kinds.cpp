@@ -81,7 +81,7 @@ struct LinearizationOptions {
 Records linearize(const LinearizationOptions& options, MeasurementRun& run) {
   Words command = {
       "linearize",
-      (run.context.runs_folder / concat_text(options.teacher, "-seed-", run.trial.config.run.seed)).string(),
+      (run.context.runs_folder / make_run_name(options.teacher, run.trial.config.run.seed)).string(),
       "--run-dir",
       run.trial.run_dir,
       "--transfer-steps",

@@ -154,7 +154,7 @@ ResultStore::ResultStore(const Table& table, const ReproductionOptions& options,
 }
 
 fs::path ResultStore::result_path(const Row& row, int64_t seed) const {
-  return output_folder_ / "cells" / (make_run_name(row, seed) + kJson);
+  return output_folder_ / "cells" / (make_run_name(row.name, seed) + kJson);
 }
 
 Json ResultStore::get(const Row& row, int64_t seed) const {

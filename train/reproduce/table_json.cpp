@@ -88,7 +88,7 @@ void add_trainings(const Row& row, const RowResults& results, Json& json) {
     for (const Json& entry : known) seconds += entry.value("seconds", 0.0);
     longest = std::max(longest, seconds);
     if (!known.contains(kTrainingEntry)) continue;
-    Json training = {{"seed", seed}, {"run", "runs/" + make_run_name(row, seed)}};
+    Json training = {{"seed", seed}, {"run", "runs/" + make_run_name(row.name, seed)}};
     training.update(known[kTrainingEntry]);
     training.erase("output");
     trainings.push_back(training);

@@ -103,6 +103,11 @@ class SoftmaxKind : public Attention {
                                v.dtype());
     return apply_gate(result, x);
   }
+  std::unique_ptr<SourceState> read_source(const Tensor& k, const Tensor& v,
+                                           const Tensor& key_lengths) const override {
+    check(!gate_, "softmax attention", "a gate reads the input of the layer, which queries of a source lack");
+    return Attention::read_source(k, v, key_lengths);
+  }
 
  private:
   Tensor apply_gate(const Tensor& result, const Tensor& x) const {
@@ -211,8 +216,7 @@ AttentionKind make_softmax_attention_kind() {
                                  .is_fixed_by_training = true}},
           .make = [](const OptionValues& options, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
             auto attention = std::make_unique<SoftmaxKind>(make_constant_pattern({}), setup.dropout);
-            const OptionValues values = complete_options(find_attention_kind("softmax").options, options);
-            if (values.get<std::string>("output_gate") != kNoGate) attention->add_gate(setup);
+            if (options.get<std::string>("output_gate") != kNoGate) attention->add_gate(setup);
             return attention;
           },
           .count_multiply_adds = count_softmax_multiply_adds};

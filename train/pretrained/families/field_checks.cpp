@@ -1,5 +1,7 @@
 #include "train/pretrained/families/field_checks.h"
 
+#include <utility>
+
 #include "core/base/errors.h"
 #include "core/system/printable.h"
 
@@ -45,6 +47,15 @@ int64_t get_integer_field(const ConfigJson& config, const std::string& key, int6
   if (!is_integer(value) || value.get<int64_t>() < min)
     refuse_field(source, key, concat_text("an integer of at least ", min), value);
   return value.get<int64_t>();
+}
+
+int64_t get_integer_field(const ConfigJson& config, const std::string& key, int64_t min, int64_t fallback,
+                          const std::string& source) {
+  return is_missing(config, key) ? fallback : get_integer_field(config, key, min, source);
+}
+
+ConfigJson get_optional_field(const ConfigJson& config, const std::string& key, ConfigJson fallback) {
+  return is_missing(config, key) ? std::move(fallback) : config.at(key);
 }
 
 double get_number_field(const ConfigJson& config, const std::string& key, const std::string& source) {

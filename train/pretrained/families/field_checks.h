@@ -20,6 +20,10 @@ bool is_integer(const ConfigJson& value);
 // another type, or less than `min`.
 int64_t get_integer_field(const ConfigJson& config, const std::string& key, int64_t min,
                           const std::string& source);
+// With a fallback for a field that is missing or null.
+int64_t get_integer_field(const ConfigJson& config, const std::string& key, int64_t min, int64_t fallback,
+                          const std::string& source);
+ConfigJson get_optional_field(const ConfigJson& config, const std::string& key, ConfigJson fallback);
 double get_number_field(const ConfigJson& config, const std::string& key, const std::string& source);
 std::string get_text_field(const ConfigJson& config, const std::string& key, const std::string& source);
 

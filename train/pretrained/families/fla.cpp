@@ -96,7 +96,7 @@ std::vector<TensorRule> make_fla_rules(const std::string& kind, const std::vecto
 
 // Returns the flag in a field, and removes the field.
 bool take_flag(ConfigJson& config, const std::string& key, bool fallback, const std::string& source) {
-  const ConfigJson value = is_missing(config, key) ? ConfigJson(fallback) : config.at(key);
+  const ConfigJson value = get_optional_field(config, key, fallback);
   if (!value.is_boolean()) refuse_field(source, key, "true or false", value);
   config.erase(key);
   return value.get<bool>();
@@ -104,7 +104,7 @@ bool take_flag(ConfigJson& config, const std::string& key, bool fallback, const 
 
 int64_t take_integer(ConfigJson& config, const std::string& key, int64_t fallback,
                      const std::string& source) {
-  const int64_t value = is_missing(config, key) ? fallback : get_integer_field(config, key, 1, source);
+  const int64_t value = get_integer_field(config, key, 1, fallback, source);
   config.erase(key);
   return value;
 }
@@ -148,8 +148,7 @@ void read_softmax_layers(ConfigJson& config, const std::string& source) {
   const int64_t heads = get_integer_field(attn, "num_heads", 1, start);
   if (width % heads != 0) refuse_field(start, "num_heads", concat_text("a divisor of ", width), heads);
   config[kFlaModelHeads] = heads;
-  config[kFlaModelKeys] =
-      is_missing(attn, "num_kv_heads") ? heads : get_integer_field(attn, "num_kv_heads", 1, start);
+  config[kFlaModelKeys] = get_integer_field(attn, "num_kv_heads", 1, heads, start);
   config[kFlaModelDim] = width / heads;
   if (!is_missing(attn, "rope_theta")) config[kFlaBase] = get_number_field(attn, "rope_theta", start);
   if (!is_missing(attn, kFlaBiases)) config[kFlaBiases] = attn.at(kFlaBiases);
@@ -169,8 +168,7 @@ void read_softmax_layers(ConfigJson& config, const std::string& source) {
 void read_fla_common_fields(ConfigJson& config, bool has_conv, const std::string& source) {
   if (!is_missing(config, "attnres_block_size"))
     refuse_field(source, "attnres_block_size", "null", config.at("attnres_block_size"));
-  const ConfigJson eps = is_missing(config, "norm_eps") ? ConfigJson(1e-6) : config.at("norm_eps");
-  config[kFlaOwnEps] = eps;
+  config[kFlaOwnEps] = get_optional_field(config, "norm_eps", 1e-6);
   const int64_t kernel = take_integer(config, "conv_size", 4, source);
   config[kFlaConv] = has_conv ? kernel : 0;
   const int64_t ratio = take_integer(config, "hidden_ratio", 4, source);
@@ -226,6 +224,10 @@ FamilyField accept_fla(std::string key, ConfigJson value) {
   return {.key = std::move(key), .fallback = value, .accepted = {value}};
 }
 
+// Of the two families of gated-delta.
+const FamilyField kFlaNegativeEigenvalues{
+    .key = "allow_neg_eigval", .option = "attention.gated-delta.negative_eigenvalues", .fallback = false};
+
 ModelFamily make_fla_family(const char* name, const char* class_name, const std::string& kind,
                             const std::vector<TensorRule>& own) {
   return {.name = name,
@@ -278,9 +280,7 @@ ModelFamily make_delta_net_family() {
                       {make_fla_rule("attn.b_proj.weight", {kFlaInner + "gates.beta.weight"}, kind),
                        make_fla_rule("attn.o_norm.weight", {kFlaInner + "norm.weight"}, kind)});
   family.options.set("attention." + kind + ".preset", std::string("delta-net"));
-  family.fields.push_back({.key = "allow_neg_eigval",
-                           .option = "attention." + kind + ".negative_eigenvalues",
-                           .fallback = false});
+  family.fields.push_back(kFlaNegativeEigenvalues);
   for (const char* key : {"use_beta", "use_output_norm"}) family.fields.push_back(accept_fla(key, true));
   family.fields.push_back(accept_fla("qk_norm", "l2"));
   family.fields.push_back(accept_fla("qk_activation", "silu"));
@@ -307,9 +307,7 @@ ModelFamily make_gated_deltanet_family() {
                        make_fla_rule("attn.A_log", {gates + "log_rate"}, kind, {.shape = FileShape::vector}),
                        make_fla_rule("attn.dt_bias", {gates + "time_step"}, kind),
                        make_fla_rule("attn.o_norm.weight", {kFlaInner + "norm.weight"}, kind)});
-  family.fields.push_back({.key = "allow_neg_eigval",
-                           .option = "attention." + kind + ".negative_eigenvalues",
-                           .fallback = false});
+  family.fields.push_back(kFlaNegativeEigenvalues);
   family.read_fields = [](ConfigJson& config, const std::string& source) {
     const std::string activation = "output_gate_activation";
     const int64_t heads = take_integer(config, "num_heads", 6, source);
@@ -319,7 +317,7 @@ ModelFamily make_gated_deltanet_family() {
     config[kFlaKeyDim] = dim;
     config[kFlaValueDim] = take_expansion(config, "expand_v", 2, dim, 1, source);
     const bool has_gate = take_flag(config, "use_gate", true, source);
-    const ConfigJson gate = is_missing(config, activation) ? ConfigJson("swish") : config.at(activation);
+    const ConfigJson gate = get_optional_field(config, activation, "swish");
     config.erase(activation);
     config[kFlaGate] = has_gate ? gate : ConfigJson("none");
     read_fla_common_fields(config, take_flag(config, "use_short_conv", true, source), source);

@@ -86,18 +86,14 @@ void read_mamba_fields(ConfigJson& config, const std::string& source) {
   const int64_t heads = get_integer_field(config, "num_heads", 1, source),
                 width = get_integer_field(config, "hidden_size", 1, source),
                 head_dim = get_integer_field(config, "head_dim", 1, source),
-                expand = is_missing(config, "expand") ? 2 : get_integer_field(config, "expand", 1, source),
-                groups =
-                    is_missing(config, "n_groups") ? 8 : get_integer_field(config, "n_groups", 1, source),
-                state = is_missing(config, "state_size") ? 128
-                                                         : get_integer_field(config, "state_size", 1, source);
+                expand = get_integer_field(config, "expand", 1, 2, source),
+                groups = get_integer_field(config, "n_groups", 1, 8, source),
+                state = get_integer_field(config, "state_size", 1, 128, source);
   constexpr int64_t kMaxWidth = 1 << 24;
   if (std::max({heads, width, head_dim, expand}) > kMaxWidth || expand * width != heads * head_dim)
     throw CheckpointError(concat_text(source, ": expand: ", expand, " times hidden_size ", width,
                                       " is not num_heads ", heads, " times head_dim ", head_dim));
-  const ConfigJson eps =
-      is_missing(config, "layer_norm_epsilon") ? ConfigJson(1e-5) : config.at("layer_norm_epsilon");
-  config[kMambaEps] = eps;
+  config[kMambaEps] = get_optional_field(config, "layer_norm_epsilon", 1e-5);
   config[kMambaNorm] = groups > 1 ? "group" : "width";
   config[kMambaHeads] = heads;
   config[kMambaKeys] = heads;

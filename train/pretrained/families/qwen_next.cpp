@@ -108,10 +108,8 @@ std::vector<TensorRule> make_qwen_rules(const std::vector<TensorRule>& projectio
 }
 
 void read_qwen_common_fields(ConfigJson& config, const std::string& source) {
-  const ConfigJson eps = is_missing(config, "rms_norm_eps") ? ConfigJson(1e-6) : config.at("rms_norm_eps");
-  config[kQwenDeltaEps] = eps;
-  const int64_t interval =
-      is_missing(config, kQwenInterval) ? 4 : get_integer_field(config, kQwenInterval, 1, source);
+  config[kQwenDeltaEps] = get_optional_field(config, "rms_norm_eps", 1e-6);
+  const int64_t interval = get_integer_field(config, kQwenInterval, 1, 4, source);
   config.erase(kQwenInterval);
   if (!is_missing(config, kQwenTypes)) return;
   constexpr int64_t kMaxLayers = 10000;
@@ -124,9 +122,9 @@ void read_qwen_common_fields(ConfigJson& config, const std::string& source) {
 // Throws CheckpointError if a layer has experts.
 void check_experts(ConfigJson& config, const std::string& source) {
   const std::string experts = "num_experts", dense_layers = "mlp_only_layers", step = "decoder_sparse_step";
-  const int64_t count = is_missing(config, experts) ? 512 : get_integer_field(config, experts, 0, source);
-  const int64_t interval = is_missing(config, step) ? 1 : get_integer_field(config, step, 1, source);
-  const ConfigJson dense = is_missing(config, dense_layers) ? ConfigJson::array() : config.at(dense_layers);
+  const int64_t count = get_integer_field(config, experts, 0, 512, source);
+  const int64_t interval = get_integer_field(config, step, 1, 1, source);
+  const ConfigJson dense = get_optional_field(config, dense_layers, ConfigJson::array());
   if (!dense.is_array()) refuse_field(source, dense_layers, "a list of layers", dense);
   for (int64_t layer = 0; layer < static_cast<int64_t>(config.at(kQwenTypes).size()); ++layer)
     if (count > 0 && (layer + 1) % interval == 0 &&

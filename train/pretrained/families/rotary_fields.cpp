@@ -60,7 +60,7 @@ void read_object(const ModelFamily& family, ConfigJson& config, const std::strin
   const ConfigJson entries = config.at(group);
   if (!entries.is_object()) refuse_field(source, group, "an object", entries);
   const std::string prefix = group + ".", type_key = is_missing(entries, kType) ? "type" : kType;
-  const ConfigJson name = is_missing(entries, type_key) ? ConfigJson("default") : entries.at(type_key);
+  const ConfigJson name = get_optional_field(entries, type_key, "default");
   const RotaryType* const type = find_type(name);
   if (!type) refuse_field(source, prefix + type_key, R"("default", "linear", "llama3" or "yarn")", name);
   for (const auto& [key, value] : entries.items()) {
