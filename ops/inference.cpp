@@ -3,6 +3,7 @@
 #include "core/dispatch.h"
 #include "ops/detail/tensors.h"
 #include "ops/kernels/elementwise.h"
+#include "ops/kernels/gemm.h"
 #include "ops/kernels/index.h"
 #include "ops/kernels/linear.h"
 #include "ops/kernels/linear_norm.h"
@@ -170,6 +171,20 @@ void sigmoid_into(const Tensor& x, const Tensor& out) {
 }
 void softplus_into(const Tensor& x, const Tensor& out) {
   compute_unary_into<Softplus>("softplus_into", x, out);
+}
+
+void multiply_heads_into(const Tensor& x, const Tensor& weight, const Tensor& out) {
+  const char* const op = "multiply_heads_into";
+  check(x.rank() == 3 && weight.rank() == 3, op, "x ", x.shape(),
+        " must be (batch, heads, dim), and the weight ", weight.shape(), " (heads, dim, width)");
+  const int64_t batch = x.size(0), heads = x.size(1), dim = x.size(2), width = weight.size(2);
+  check(weight.shape() == Shape{heads, dim, width} && out.shape() == Shape{batch, heads, width}, op, "out ",
+        out.shape(), " must be the product of x ", x.shape(), " and the weight ", weight.shape());
+  check(x.is_contiguous() && weight.is_contiguous() && out.is_contiguous(), op,
+        "expected contiguous tensors");
+  dispatch_float_or_double(op, x, [&]<class T>(auto backend) {
+    multiply_heads(backend, batch, heads, dim, width, x.data<T>(), weight.data<T>(), out.data<T>());
+  });
 }
 
 void softmax_in_place(const Tensor& x) {

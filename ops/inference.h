@@ -76,6 +76,11 @@ void div_into(const Tensor& a, const Tensor& b, const Tensor& out);
 void sigmoid_into(const Tensor& x, const Tensor& out);
 void softplus_into(const Tensor& x, const Tensor& out);
 
+// Computes out[b, h] = x[b, h] weight[h], the product of each head with a matrix of its own: x (batch, heads,
+// dim), weight (heads, dim, width) and out (batch, heads, width), contiguous, of one dtype, float32 or
+// float64.
+void multiply_heads_into(const Tensor& x, const Tensor& weight, const Tensor& out);
+
 // Replaces x, which is contiguous and float32 or float64, by its softmax over the last dimension.
 void softmax_in_place(const Tensor& x);
 

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "core/base/instances.h"
+#include "core/cpu/vector.h"
 #include "core/threads/blas_buffer.h"
 #include "core/threads/serial_libraries.h"
 #include "core/threads/threads.h"
@@ -91,8 +92,29 @@ void batched_gemm(Backend, const Gemm<T>& first, int64_t count, int64_t stride_a
 }
 
 template <class T>
+void multiply_heads(Backend, int64_t rows, int64_t heads, int64_t dim, int64_t width, const T* x,
+                    const T* weight, T* out) {
+  constexpr int kVectors = 4;
+  const int64_t grain = kMinMultiplicationsPerThread / std::max<int64_t>(dim * width, 1) + 1;
+  parallel_for(rows * heads, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      for (int64_t first = 0; first < width; first += kVectors * kLanes<T>) {
+        const T* const columns = weight + i % heads * dim * width + first;
+        int64_t left[kVectors];
+        Vector<T> sums[kVectors]{};
+        for (int64_t j = 0; j < kVectors; ++j) left[j] = std::max<int64_t>(width - first - j * kLanes<T>, 0);
+        for (int64_t k = 0; k < dim; ++k)
+          for (int64_t j = 0; j < kVectors; ++j)
+            sums[j] += x[i * dim + k] * load_first(columns + k * width + j * kLanes<T>, left[j]);
+        for (int64_t j = 0; j < kVectors; ++j)
+          store_first(out + i * width + first + j * kLanes<T>, sums[j], left[j]);
+      }
+  });
+}
+
+template <class T>
 struct GemmKernels {
-  inline static const FunctionInstances all{&gemm<T>, &batched_gemm<T>};
+  inline static const FunctionInstances all{&gemm<T>, &batched_gemm<T>, &multiply_heads<T>};
 };
 template struct GemmKernels<float>;
 template struct GemmKernels<double>;

@@ -64,13 +64,28 @@ void batched_gemm(Backend, const Gemm<T>& first, int64_t batch_count, int64_t st
   call_cublas(first, batch_count, stride_a, stride_b, stride_c);
 }
 
+template <class T>
+void multiply_heads(Backend, int64_t rows, int64_t heads, int64_t dim, int64_t width, const T* x,
+                    const T* weight, T* out) {
+  const Gemm<T> first{.m = rows,
+                      .n = width,
+                      .k = dim,
+                      .a = x,
+                      .lda = heads * dim,
+                      .b = weight,
+                      .ldb = width,
+                      .c = out,
+                      .ldc = heads * width};
+  call_cublas(first, heads, dim, dim * width, width);
+}
+
 void gemm(Backend, const Gemm<float, BFloat16>& product) {
   call_cublas(product, 1, 0, 0, 0);
 }
 
 template <class T>
 struct GemmKernels {
-  inline static const FunctionInstances all{&gemm<T>, &batched_gemm<T>};
+  inline static const FunctionInstances all{&gemm<T>, &batched_gemm<T>, &multiply_heads<T>};
 };
 template struct GemmKernels<float>;
 template struct GemmKernels<double>;

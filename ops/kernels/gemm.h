@@ -35,6 +35,11 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // If stride_a is 0, all products have the same a.
     template <class T> void batched_gemm(Backend, const Gemm<T>& first_product, int64_t count,
                                          int64_t stride_a, int64_t stride_b, int64_t stride_c);
+    // Multiplies each row of x (rows, heads, dim) by the matrix of its head, weight (heads, dim, width), and
+    // writes the results to out (rows, heads, width). On the CPU, the result of a row does not depend on the
+    // number of rows.
+    template <class T> void multiply_heads(Backend, int64_t rows, int64_t heads, int64_t dim, int64_t width,
+                                           const T* x, const T* weight, T* out);
 
 )
 

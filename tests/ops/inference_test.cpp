@@ -2,10 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cmath>
 
 #include "core/device_control.h"
 #include "ops/kernels/linear.h"
+#include "ops/matmul.h"
 #include "ops/norm.h"
 #include "ops/operators.h"
 #include "ops/view.h"
@@ -113,6 +115,30 @@ struct NormInputs {
 }  // namespace
 
 // Rounds by the definition of the type Q8_0 with float32 scales.
+TEST_CASE(
+    "multiply_heads_into multiplies each head by its own matrix, and a row does not depend on other rows") {
+  const NoGradScope no_grad;
+  for (const DType dtype : {DType::float32, DType::float64})
+    for (const auto& [rows, heads, dim, width] : {std::array<int64_t, 4>{1, 9, 64, 64},
+                                                  {3, 2, 5, 7},
+                                                  {2, 1, 1, 1},
+                                                  {5, 3, 17, 70},
+                                                  {40, 8, 32, 33}}) {
+      const Tensor x = normal({rows, heads, dim}, 1, dtype), weight = normal({heads, dim, width}, 2, dtype);
+      const Tensor out = Tensor::full({rows, heads, width}, 7, dtype),
+                   last = Tensor::empty({1, heads, width}, dtype);
+      multiply_heads_into(x, weight, out);
+      const Tensor expected =
+          permute(matmul(permute(x.to(DType::float64), {1, 0, 2}), weight.to(DType::float64)), {1, 0, 2});
+      CHECK(max_difference(out.to(DType::float64), expected) < (dtype == DType::float32 ? 2e-5 : 1e-13));
+      multiply_heads_into(slice(x, 0, rows - 1, rows), weight, last);
+      CHECK(max_difference(last, slice(out, 0, rows - 1, rows)) == 0);
+    }
+  const Tensor x = normal({2, 3, 4}, 1), out = normal({2, 3, 6}, 2);
+  CHECK_THROWS_WITH_AS(multiply_heads_into(x, normal({3, 5, 6}, 3), out),
+                       doctest::Contains("(2, 3, 4) and the weight (3, 5, 6)"), ShapeError);
+}
+
 TEST_CASE("a linear layer in 8-bit integers has the results of the rounded weight") {
   const NoGradScope no_grad;
   for (const int64_t rows : {1, 2, 4, 7})

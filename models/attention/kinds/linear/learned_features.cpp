@@ -4,6 +4,7 @@
 
 #include "models/attention/kinds/linear/linear_state.h"
 #include "ops/elementwise.h"
+#include "ops/feature_map.h"
 #include "ops/matmul.h"
 #include "ops/softmax.h"
 #include "ops/view.h"
@@ -73,32 +74,27 @@ Tensor LearnedFeatures::forward(const Tensor& x) const {
 
 DecodingFeatures::DecodingFeatures(const LearnedFeatures& f, const AttentionStateOptions& s)
     : map_(f.map_),
-      input_(Tensor::empty({s.batch, f.heads_ * f.dim_}, s.dtype, s.device)),
+      input_(Tensor::empty({s.batch, f.heads_, f.dim_}, s.dtype, s.device)),
       features_(Tensor::empty({s.batch, f.heads_, f.width()}, s.dtype, s.device)) {
   const NoGradScope no_grad;
-  // One product with a matrix of blocks computes the products of all heads.
-  const Tensor blocks =
-      Tensor::zeros({f.heads_, f.width(), f.heads_, f.dim_}, f.weight_.dtype(), f.weight_.device());
-  for (int64_t h = 0; h < f.heads_; ++h) {
-    const Tensor weight = reshape(slice(f.weight_, 0, h, h + 1), {1, f.features_, 1, f.dim_});
-    const Tensor block = slice(slice(blocks, 0, h, h + 1), 2, h, h + 1);
-    slice(block, 1, 0, f.features_).copy_from(weight);
-    if (map_ == LearnedFeatureMap::hedgehog) slice(block, 1, f.features_, f.width()).copy_from(neg(weight));
+  weight_ = permute(f.weight_, {0, 2, 1}).clone();
+  if (map_ == LearnedFeatureMap::hedgehog) {
+    weight_ = concat({weight_, neg(weight_)}, -1);
+    rows_ = features_.view({s.batch * f.heads_ * 2, f.features_});
+  } else {
+    bias_ = Tensor::empty_like(features_);
+    bias_.copy_from(f.bias_.view(bias_.shape(), {0, f.features_, 1}));
   }
-  layer_ = DecodingLinear(reshape(blocks, {f.heads_ * f.width(), f.heads_ * f.dim_}),
-                          f.bias_.defined() ? reshape(detach(f.bias_), {f.heads_ * f.width()}) : Tensor{},
-                          s.batch);
-  rows_ = features_.view({s.batch * f.heads_ * f.width() / f.features_, f.features_});
 }
 
 const Tensor& DecodingFeatures::compute(const Tensor& x) const {
-  input_.view(x.shape()).copy_from(x);
-  const Tensor out = features_.view({x.size(0), features_.numel() / x.size(0)});
-  if (map_ == LearnedFeatureMap::t2r) {
-    layer_.forward_into(input_, Activation::relu, out);
-  } else {
-    layer_.forward_into(input_, Activation::none, out);
+  input_.copy_from(x);
+  multiply_heads_into(input_, weight_, features_);
+  if (map_ == LearnedFeatureMap::hedgehog) {
     softmax_in_place(rows_);
+  } else {
+    add_into(features_, bias_, features_);
+    apply_feature_map_in_place(FeatureMap::relu, features_);
   }
   return features_;
 }

@@ -48,9 +48,9 @@ class DecodingFeatures {
 
  private:
   LearnedFeatureMap map_;
-  Tensor input_;  // (batch, heads * dim)
-  DecodingLinear layer_;
-  Tensor features_, rows_;  // (batch, heads, width), and a view (rows, width of a softmax)
+  Tensor weight_, bias_;    // (heads, dim, width), and (batch, heads, width), undefined for hedgehog
+  Tensor input_;            // (batch, heads, dim)
+  Tensor features_, rows_;  // (batch, heads, width), and a view (rows, features) for hedgehog
 };
 
 // Returns linear attention (Katharopoulos et al. 2020) whose queries and keys have learned feature maps.
