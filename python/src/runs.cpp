@@ -59,7 +59,11 @@ class Run {
       : loaded_(load_task({.path = path,
                            .checkpoint_name = checkpoint,
                            .config_settings = settings,
-                           .purpose = ConfigPurpose::evaluation,
+                           // Without settings of data, evaluate() reports missing data.
+                           .purpose = std::any_of(settings.begin(), settings.end(),
+                                                  [](const std::string& x) { return x.starts_with("data."); })
+                                          ? ConfigPurpose::evaluation
+                                          : ConfigPurpose::generation,
                            .data = data.c_str()})) {}
 
   const Config& config() const { return loaded_.config(); }
@@ -111,6 +115,9 @@ class Run {
   }
 
   nb::dict evaluate(const std::string& split, int64_t limit) const {
+    const DataConfig& data = config().data;
+    if (data.has("path") && data.get<std::string>("path").empty())
+      throw ConfigError("data.path: the run names no data; load it with set={\"data.path\": …}");
     const TaskEvaluation result = [&] {
       const ComputeScope compute;
       return loaded_.task->open_evaluation({.split = split, .limit = limit})->evaluate();

@@ -186,6 +186,18 @@ def test_text_is_generated_and_scored(text_run, program):
         model.score("to be")
 
 
+def test_an_imported_run_without_data_is_loaded(text_run, program, tmp_path):
+    settings = {**SMALL, "data.path": text_run.parent / "text.txt", "data.sequence_length": 32, "model.kv_heads": 1, "train.steps": 2}
+    tapeformer.train(CONFIGS / "text/modern.toml", set=settings, run_dir=tmp_path / "run")
+    subprocess.run([program, "export", tmp_path / "run", tmp_path / "exported"], check=True)
+    subprocess.run([program, "import", tmp_path / "exported", tmp_path / "imported"], check=True)
+    model, trained = tapeformer.load(tmp_path / "imported"), tapeformer.load(tmp_path / "run")
+    assert model.generate("to be", 5, seed=1) == trained.generate("to be", 5, seed=1)
+    with pytest.raises(tapeformer.ConfigError, match="data.path"):
+        model.evaluate()
+    assert tapeformer.load(tmp_path / "imported", set={"data.path": settings["data.path"]}).evaluate(limit=2)["examples"] == 2
+
+
 def test_a_run_is_finetuned_on_prompts_with_adapters(text_run, tmp_path):
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "to be", "completion": " a question"}\n' * 40)
     config = text_run / "config.toml"

@@ -18,6 +18,10 @@ Checksum parse_checksum(const JsonObjectReader& file) {
   return {static_cast<uint64_t>(file.get_integer("bytes", 0, INT64_MAX)), file.get_crc32("crc32")};
 }
 
+Json make_entry(const Checksum& checksum) {
+  return {{"bytes", checksum.bytes}, {"crc32", format_crc32(checksum.crc32)}};
+}
+
 std::map<std::string, Checksum> parse_files(const JsonObjectReader& entries) {
   std::map<std::string, Checksum> files;
   const JsonObjectReader list = entries.get_object("files");
@@ -50,13 +54,12 @@ std::string to_json(const TrainingState& state) {
   if (state.is_converted) json["converted"] = true;
   if (!state.training_data_digest.empty()) json["training_data"] = state.training_data_digest;
   if (!state.task_json.empty()) json["task"] = Json::parse(state.task_json);
-  if (state.base)
-    json["base"] = {{"folder", state.base->folder},
-                    {"relative_folder", state.base->relative_folder},
-                    {"bytes", state.base->checksum.bytes},
-                    {"crc32", format_crc32(state.base->checksum.crc32)}};
-  for (const auto& [name, checksum] : state.checksums)
-    json["files"][name] = {{"bytes", checksum.bytes}, {"crc32", format_crc32(checksum.crc32)}};
+  if (state.base) {
+    json["base"] = {{"folder", state.base->folder}, {"relative_folder", state.base->relative_folder}};
+    json["base"].update(make_entry(state.base->checksum));
+  }
+  if (state.teacher) json["teacher"] = make_entry(*state.teacher);
+  for (const auto& [name, checksum] : state.checksums) json["files"][name] = make_entry(checksum);
   const std::string text = dump_without_closing_brace(json);
   return text + kEntry + format_crc32(compute_checksum(text).crc32) + kEnd;
 }
@@ -82,6 +85,7 @@ TrainingState parse_training_state(const std::string& text, const std::string& p
     const JsonObjectReader base = entries.get_object("base");
     state.base = {base.get_string("folder"), base.get_string("relative_folder"), parse_checksum(base)};
   }
+  if (entries.has_key("teacher")) state.teacher = parse_checksum(entries.get_object("teacher"));
   state.checksums = parse_files(entries);
   return state;
 }

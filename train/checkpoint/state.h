@@ -37,6 +37,7 @@ struct TrainingState {
   std::string task_json = {};              // JSON object of Task::metadata_json(); may be empty
   std::string training_data_digest = {};   // BatchSource::compute_digest(); may be empty
   std::optional<BaseReference> base = {};  // of a run with adapters
+  std::optional<Checksum> teacher = {};    // of the weights of distill.teacher
   // The checksums of the other files of the checkpoint, by file name.
   std::map<std::string, Checksum> checksums = {};
 };

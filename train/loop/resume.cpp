@@ -45,6 +45,9 @@ TrainingState load_state(const Checkpoint& checkpoint, const Config& config, con
   check_resume_config(saved, config, checkpoint.folder());
   TrainingState state = checkpoint.read_state();
   check_same_data(state, data.metadata_json, checkpoint.folder());
+  if (state.teacher && data.teacher && *state.teacher != *data.teacher)
+    throw ConfigError("cannot resume from " + checkpoint.folder() + ": the weights of distill.teacher, " +
+                      config.distill.teacher + ", have changed");
   warn_about_changed_data(state, data.training_digest, checkpoint.folder());
   load_weights(checkpoint, state, config, task.model());
   const NamedTensors training = collect_training_state_tensors(optimizer, task);

@@ -21,8 +21,9 @@ void prepare_new_run(const RunDirectory& directory, const Config& config);
 // The metadata of a task and the digest of its training data. resume_run() compares both with the values in
 // the checkpoint.
 struct TaskDataDescription {
-  std::string metadata_json;    // get_checked_metadata_json()
-  std::string training_digest;  // BatchSource::compute_digest()
+  std::string metadata_json;             // get_checked_metadata_json()
+  std::string training_digest;           // BatchSource::compute_digest()
+  std::optional<Checksum> teacher = {};  // of the weights of distill.teacher
 };
 
 // Loads the last checkpoint into `task` and `optimizer`, and returns the TrainingState of the checkpoint. If
@@ -32,9 +33,9 @@ struct TaskDataDescription {
 // Logs a warning if the digest of the training data differs from the digest in the checkpoint.
 //
 // Throws RunDirectoryError if `config` and the config of the checkpoint differ in a key that must not change
-// on resume. Throws ConfigError if `data.metadata_json` differs from the metadata in the checkpoint. Throws
-// CheckpointError if the checkpoint is damaged, and DivergenceError if a tensor of the checkpoint is not
-// finite.
+// on resume. Throws ConfigError if `data.metadata_json` or the teacher differs from that of the checkpoint.
+// Throws CheckpointError if the checkpoint is damaged, and DivergenceError if a tensor of the checkpoint is
+// not finite.
 std::optional<TrainingState> resume_run(const RunDirectory& directory, const Config& config, const Task& task,
                                         const TaskDataDescription& data, int64_t total_steps,
                                         Optimizer& optimizer);

@@ -79,9 +79,7 @@ Trainer::Trainer(Config config, TrainerOptions options)
       config_, {{options_.data_dir, options_.allow_commands}, device_, *communicator_},
       resumes ? options_.run_dir.string() : "");
   if (!config_.distill.teacher.empty() && explain_unused_key(config_, "distill.teacher").empty())
-    task_->set_teacher(
-        load_task({.path = config_.distill.teacher, .device = device_, .purpose = ConfigPurpose::generation})
-            .task);
+    load_teacher();
   evaluator_ = task_->open_evaluation({.is_during_training = true});
   training_data_digest_ = task_->batches().compute_digest();
   if (hosts.size() > 1)
@@ -110,6 +108,19 @@ Trainer::Trainer(Config config, TrainerOptions options)
 
 Trainer::~Trainer() = default;
 
+// The teacher reads sequences of the length of the new run.
+void Trainer::load_teacher() {
+  std::vector<std::string> settings;
+  if (const char* key = "sequence_length"; config_.data.has(key))
+    settings.push_back(concat_text("data.", key, "=", config_.data.get<int64_t>(key)));
+  LoadedTask loaded = load_task({.path = config_.distill.teacher,
+                                 .config_settings = settings,
+                                 .device = device_,
+                                 .purpose = ConfigPurpose::generation});
+  teacher_ = Checkpoint(loaded.checkpoint_folder.string()).read_model_checksum();
+  task_->set_teacher(std::move(loaded.task));
+}
+
 void Trainer::restore(const TrainingState& state) {
   state_.step = state_.last_checkpoint_step = state.step;
   state_.last_evaluation_step = state.last_evaluation_step;
@@ -130,6 +141,7 @@ TrainingState Trainer::make_state() const {
                       .training_data_digest = training_data_digest_};
   if (std::isfinite(state_.best_loss)) state.best_loss = state_.best_loss;
   state.base = base_;
+  state.teacher = teacher_;
   if (task_->reports_epochs()) state.epoch_times = epoch_time_accumulator_.state();
   return state;
 }
@@ -281,7 +293,7 @@ void Trainer::train_step(const StopSignalScope& signals) {
 std::string Trainer::open_run(const RunDirectory& directory) {
   std::optional<TrainingState> saved;
   if (options_.resume)
-    saved = resume_run(directory, config_, *task_, {task_metadata_json_, training_data_digest_},
+    saved = resume_run(directory, config_, *task_, {task_metadata_json_, training_data_digest_, teacher_},
                        state_.total_steps, *optimizer_);
   else
     prepare_new_run(directory, config_);

@@ -97,6 +97,7 @@ class Trainer {
   // exception, all processes throw an exception.
   void open_run_on_all_processes(std::optional<RunDirectory>& directory);
   void restore(const TrainingState& state);
+  void load_teacher();
   TrainingState make_state() const;
   void train_step(const StopSignalScope& signals);
   void report_step(const StepResult& step);
@@ -143,6 +144,7 @@ class Trainer {
   EpochTimeAccumulator epoch_time_accumulator_;
   std::optional<TaskEvaluation> last_evaluation_;
   std::optional<BaseReference> base_;  // of a run with adapters
+  std::optional<Checksum> teacher_;    // of the weights of distill.teacher
   std::string task_metadata_json_;     // Task::metadata_json()
   std::string training_data_digest_;   // BatchSource::compute_digest()
 

@@ -212,6 +212,8 @@ void AutoregressiveTask::set_teacher(std::shared_ptr<const Task> teacher) {
   require(
       task->metadata_json() == metadata_json() && task->dataset_info().vocabulary == dataset_info_.vocabulary,
       "the teacher has other tokens");
+  require(task->model().options().max_length >= model_->options().max_length,
+          "the teacher reads shorter sequences");
   require(!memory_ && !task->model().encoder.make_segment_memory(1),
           "models with a segment memory cannot be distilled");
   try {

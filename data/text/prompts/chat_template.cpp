@@ -45,6 +45,20 @@ std::vector<ChatPart> format_chat(ChatTemplate chat_template, const std::vector<
   return parts;
 }
 
+bool has_marks(const Tokenizer& tokenizer, ChatTemplate chat_template) {
+  if (chat_template == ChatTemplate::none) return true;
+  const Layout layout = get_layout(chat_template);
+  const auto is_token = [&](std::string mark) {
+    mark.erase(mark.find_last_not_of('\n') + 1);
+    return mark.empty() || tokenizer.encode(mark).size() == 1;
+  };
+  try {
+    return is_token(layout.before_role) && is_token(layout.after_role) && is_token(layout.end);
+  } catch (const EncodingError&) {
+    return false;
+  }
+}
+
 std::string format_chat_prompt(ChatTemplate chat_template, const std::vector<ChatMessage>& messages) {
   std::string text;
   for (const ChatPart& part : format_chat(chat_template, messages)) text += part.text;

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "data/text/tokenizer.h"
+
 namespace tapeformer {
 
 enum class ChatTemplate {
@@ -25,6 +27,9 @@ struct ChatPart {
 // Returns the parts of the text of a conversation in order. An answer is the content of a message of the role
 // "assistant" and the text that ends it. With the template "none", the text is the contents of the messages.
 std::vector<ChatPart> format_chat(ChatTemplate chat_template, const std::vector<ChatMessage>& messages);
+
+// Returns whether the tokenizer has one token for each mark of the template, such as "<|im_start|>".
+bool has_marks(const Tokenizer& tokenizer, ChatTemplate chat_template);
 
 // Returns the text before an answer to the messages, with which a model is asked to answer.
 std::string format_chat_prompt(ChatTemplate chat_template, const std::vector<ChatMessage>& messages);

@@ -61,12 +61,19 @@ std::vector<Conversation> read_split(const TextOptions& text, const PromptOption
   std::vector<Conversation> all = read_conversations(text.path, options, tokenizer);
   const auto [first, last] = select_range(all.size(), text, split);
   if (first == last)
-    throw DataError(concat_text(text.path, ": the split \"", split, "\" of ", all.size(),
-                                " conversations is empty; change ", name_option("TextOptions::valid_share"),
-                                " and ", name_option("TextOptions::test_share"),
-                                ", or give the split a path"));
+    throw DataError(
+        concat_text(text.path, ": the split \"", split, "\" of ", all.size(),
+                    " conversations is empty; change ", name_option("TextOptions::valid_share"), " and ",
+                    name_option("TextOptions::test_share"), ", or give the split a path of its own, ",
+                    name_option(split == "valid" ? "TextOptions::valid_path" : "TextOptions::test_path")));
   return {std::make_move_iterator(all.begin() + static_cast<std::ptrdiff_t>(first)),
           std::make_move_iterator(all.begin() + static_cast<std::ptrdiff_t>(last))};
+}
+
+// Whether a prediction of the conversation belongs to an answer. The first token is not predicted.
+bool has_predicted_answer(const Conversation& conversation) {
+  const auto& flags = conversation.is_answer;
+  return !flags.empty() && std::find(flags.begin() + 1, flags.end(), 1) != flags.end();
 }
 
 void append(Conversation& window, const Conversation& conversation) {
@@ -100,6 +107,9 @@ PromptDataset::PromptDataset(const TextOptions& text, const PromptOptions& optio
             .split = split,
             .vocabulary = tokenizer_->vocabulary_size(),
             .length = text.sequence_length} {
+  if (tokenizer_->name() == "bpe" && !has_marks(*tokenizer_, options.chat_template))
+    log_warning(info_.name, " ", split, ": the tokenizer has no tokens for the marks of ",
+                name_option("PromptOptions::chat_template"), ", which the model reads as text");
   add_windows(read_split(text, options, split, *tokenizer_), options.packs);
   if (windows_.empty())
     throw DataError(concat_text(text.path, ": the split \"", split, "\": no answer begins in the first ",
@@ -117,7 +127,7 @@ void PromptDataset::add_windows(std::vector<Conversation> conversations, bool pa
       conversation.tokens.resize(width);
       conversation.is_answer.resize(width);
     }
-    if (std::count(conversation.is_answer.begin() + 1, conversation.is_answer.end(), 1) == 0) {
+    if (!has_predicted_answer(conversation)) {
       ++dropped;
     } else if (packs && !windows_.empty() &&
                windows_.back().tokens.size() + conversation.tokens.size() <= width) {
@@ -127,10 +137,12 @@ void PromptDataset::add_windows(std::vector<Conversation> conversations, bool pa
     }
   }
   if (cut > 0)
-    log_warning(
-        info_.name, " ", info_.split, ": ", cut, " of ", conversations.size(), " conversations are cut at ",
-        name_option("TextOptions::sequence_length"), " = ", info_.length,
-        dropped > 0 ? concat_text(", and ", dropped, " of them are dropped, because no answer is left") : "");
+    log_warning(info_.name, " ", info_.split, ": ", cut, " of ", conversations.size(),
+                " conversations are cut at ", name_option("TextOptions::sequence_length"), " = ",
+                info_.length);
+  if (dropped > 0)
+    log_warning(info_.name, " ", info_.split, ": ", dropped, " of ", conversations.size(),
+                " conversations are dropped, because they have no answer or are cut before it");
 }
 
 Batch PromptDataset::batch(std::span<const int64_t> indices) const {

@@ -17,6 +17,8 @@ Json parse_line(const TextLine& line) try {
   return json;
 } catch (const Json::parse_error& error) {
   line.fail(concat_text("expected a JSON object, found no valid JSON at byte ", error.byte));
+} catch (const Json::out_of_range&) {
+  line.fail("contains a number that is too large");
 }
 
 std::string get_text(const Json& object, const char* key, const std::string& name, const TextLine& line) {

@@ -101,6 +101,26 @@ TEST_CASE("a model that is finetuned on prompts answers them") {
   CHECK(contains(context.err, "is no continuous text"));
 }
 
+TEST_CASE("a question of --chat has the template of the run, and only the answer is printed") {
+  const PromptsRun run;
+  REQUIRE(run.tune({"data.chat_template=chatml", "data.sequence_length=100", "train.steps=2"}).code == 0);
+  const Words words{"generate", run.tuned_path(), "--chat", "cat?", "--system", "S", "--length", "5"};
+  Words with_json = words;
+  with_json.emplace_back("--json");
+  const ProgramResult json = run_program(with_json), shown = run_program(words);
+  CAPTURE(json.err);
+  REQUIRE(json.code == 0);
+  CHECK(Json::parse(json.out)["prompt"] ==
+        "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\ncat?<|im_end|>\n<|im_start|>assistant\n");
+  CHECK(shown.code == 0);
+  CHECK_FALSE(contains(shown.out, "<|im_start|>user"));
+  const ProgramResult none = run_program({"generate", run.path(), "--chat", "cat?"});
+  CHECK(none.code == 2);
+  CHECK(contains(none.err, "--chat: neither the data of the run nor its tokenizer has a chat template"));
+  CHECK(contains(run_program({"generate", run.path(), "--system", "S"}).err,
+                 "--system: has an effect with --chat"));
+}
+
 TEST_CASE("errors in prompts name the config key, the file and the line, with exit status 3") {
   const PromptsRun run;
   std::ofstream(run.prompts_path(), std::ios::app) << "{\"prompt\": 3}\n";

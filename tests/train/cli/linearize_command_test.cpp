@@ -89,6 +89,54 @@ TEST_CASE("linearize: what cannot work is refused before a training") {
   CHECK(error({"--set", "attention.window=1000"}).find("expected less than the length") != std::string::npos);
 }
 
+TEST_CASE("linearize: a run directory that belongs to something else is refused before a training") {
+  const TextRun run("softmax");
+  const auto error = [&](const std::string& folder) {
+    const ProgramResult result = run.call({"linearize"}, {"--run-dir", folder});
+    CHECK(result.code == 2);
+    return result.err;
+  };
+  CHECK(error(run.path()).find("is the run of the teacher") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(run.dir / "run" / "transfer"));
+  CHECK(error(run.text_path().string()).find("is not a folder") != std::string::npos);
+  CHECK(error(run.dir.path().string()).find("has other files") != std::string::npos);
+}
+
+TEST_CASE("linearize: the student can read longer sequences, and a teacher that has changed is refused") {
+  const TextRun run("softmax");
+  const Words longer{"--set", "attention.window=8", "--set", "data.sequence_length=80"};
+  linearize(run, longer);
+  Config other = run.config;
+  other.optimizer.lr = 0.1;
+  train(other, run.dir / "other");
+  std::filesystem::remove_all(run.dir / "run" / "checkpoints");
+  std::filesystem::rename(run.dir / "other" / "checkpoints", run.dir / "run" / "checkpoints");
+  Words words = kShort;
+  words.insert(words.end(), {"--run-dir", (run.dir / "new").string()});
+  words.insert(words.end(), longer.begin(), longer.end());
+  const ProgramResult changed = run.call({"linearize"}, words);
+  CHECK(changed.code == 2);
+  CHECK_MESSAGE(changed.err.find("the weights of distill.teacher") != std::string::npos, changed.err);
+}
+
+TEST_CASE("linearize: in a hybrid, options without a kind are those of the new kind") {
+  TextRun run("softmax");
+  Config config = run.config;
+  config.model.options.set("layers", 2);
+  config.train.steps = 1;
+  train(config, run.dir / "two");
+  Words words{"linearize",   (run.dir / "two").string(),
+              "--attention", "linear",
+              "--keep",      "1",
+              "--set",       "attention.feature_map=hedgehog",
+              "--run-dir",   (run.dir / "new").string()};
+  words.insert(words.end(), kShort.begin(), kShort.end());
+  const ProgramResult result = run_program(words);
+  CAPTURE(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(nlohmann::json::parse(result.out)["models"][1]["attention"] == "linear, softmax");
+}
+
 TEST_CASE("linearize: models that translate learn with another attention, from the data") {
   const TranslationFiles files;
   const std::string teacher = (files.dir / "run").string(), student = (files.dir / "new").string();

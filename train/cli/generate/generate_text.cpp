@@ -75,10 +75,16 @@ std::string read_prompt_file(const std::string& path) {
 
 // Returns the prompt. The default prompt is empty if the tokenizer has start tokens, and otherwise a line end
 // or, if the vocabulary has no line end, the text of the first token whose text is not empty.
-std::string read_prompt(const CommandLine& line, const Tokenizer& tokenizer) {
+std::string read_prompt(const CommandLine& line, const AutoregressiveTask& task) {
+  const Tokenizer& tokenizer = *task.tokenizer();
   const bool from_stdin = line.positionals.size() > 1, from_file = is_given(line, "prompt-file");
-  if (int{from_stdin} + int{from_file} + int{is_given(line, "prompt")} > 1)
-    throw ConfigError("expected one of --prompt, --prompt-file and -");
+  if (int{from_stdin} + int{from_file} + int{is_given(line, "prompt")} + int{is_given(line, "chat")} > 1)
+    throw ConfigError("expected one of --prompt, --prompt-file, --chat and -");
+  if (is_given(line, "system") && !is_given(line, "chat"))
+    throw ConfigError("--system: has an effect with --chat only");
+  if (is_given(line, "chat"))
+    return make_chat_prompt(task, line.options.get<std::string>("chat"),
+                            line.options.get<std::string>("system"));
   if (from_stdin && line.positionals[1] != kStandardInputName)
     throw ConfigError("expected \"-\" for a prompt on standard input, got \"" + line.positionals[1] +
                       "\"; use --prompt or --prompt-file");
@@ -284,13 +290,14 @@ void generate_text(const LoadedTask& run, const CommandLine& line) {
   const auto& task = run.as<AutoregressiveTask>();
   const bool json = line.common_options.json;
   Communicator& processes = *init_process_group().communicator;
-  const std::string prompt = broadcast_text(processes, read_prompt(line, *task.tokenizer()));
+  const std::string prompt = broadcast_text(processes, read_prompt(line, task));
   const std::vector<int32_t> tokens = encode_prompt(prompt, *task.tokenizer());
   const TextLength length = compute_text_length(task, options, static_cast<int64_t>(tokens.size()), line);
   const int64_t count = is_given(line, "count") ? line.options.get<int64_t>("count") : 1;
   const int64_t batch =
       std::min(line.options.get<int64_t>("batch"), (count + processes.size() - 1) / processes.size());
   const bool several = processes.size() > 1;
+  const std::string shown = is_given(line, "chat") ? "" : prompt;
   std::vector<std::string> texts(static_cast<size_t>(count));
   // Without --json, a single process prints the texts of a batch before it draws the next batch. If there are
   // several processes, process 0 prints all texts at the end.
@@ -300,11 +307,11 @@ void generate_text(const LoadedTask& run, const CommandLine& line) {
     GenerationOptions own = options;
     own.first_sequence_index = first;
     const int64_t now = std::min(batch, count - first);
-    if (now == 1) output.write(prompt);
+    if (now == 1) output.write(shown);
     const auto drawn = draw_texts(task, own, now, tokens, length, output, speed);
     std::copy(drawn.begin(), drawn.end(), texts.begin() + first);
     for (int64_t i = first; i < first + now; ++i) {
-      if (now > 1) output.write(prompt + texts[static_cast<size_t>(i)]);
+      if (now > 1) output.write(shown + texts[static_cast<size_t>(i)]);
       output.end_text(i + 1 == count);
     }
   }
@@ -312,7 +319,7 @@ void generate_text(const LoadedTask& run, const CommandLine& line) {
     gather_drawn(processes, static_cast<size_t>(batch), texts);
     TextOutput gathered(json || !processes.is_first());
     for (const std::string& text : texts) {
-      gathered.write(prompt + text);
+      gathered.write(shown + text);
       gathered.end_text(&text == &texts.back());
     }
   }
@@ -384,6 +391,10 @@ CommandForm make_text_form() {
             {.name = "prompt-file",
              .default_value = std::string(),
              .help = "file with the text to continue; -: standard input"},
+            {.name = "chat",
+             .default_value = std::string(),
+             .help = "a question, which is put into the chat template of the model; prints the answer only"},
+            {.name = "system", .default_value = std::string(), .help = "system message before --chat"},
             {.name = "length",
              .default_value = kDefaultLength,
              .help = "maximum number of tokens to draw; the default is limited to the length of training",

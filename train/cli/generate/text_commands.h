@@ -12,9 +12,15 @@ OptionSpec make_batch_option();
 // options contradict each other.
 GenerationOptions make_generation_options(const LoadedTask& run, const CommandLine& line);
 
+// Returns the text before an answer to a question, in the chat template of the run's data or of its
+// tokenizer. `system` is the text of a system message; empty: none. Throws ConfigError if there is no
+// template.
+std::string make_chat_prompt(const AutoregressiveTask& task, const std::string& question,
+                             const std::string& system);
+
 // Returns the form that generates continuations of the prompt in --prompt, in the file --prompt-file or in
-// standard input, at most --batch at once. Prints a single text while it is generated, several texts after
-// each batch or, with --json, a report at the end.
+// standard input, or an answer to --chat, at most --batch at once. Prints a single text while it is
+// generated, several texts after each batch or, with --json, a report at the end.
 CommandForm make_text_form();
 
 }  // namespace tapeformer

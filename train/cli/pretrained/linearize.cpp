@@ -37,6 +37,7 @@ class Plan {
     run_dir_ = given.empty()
                    ? teacher.checkpoint_folder.parent_path().parent_path().string() + "-" + kind_.name
                    : given;
+    check_run_dir();
     make_attention_list();
     new_parameters_ = list_new_parameters();
     unused_parameters_ = list_unused_parameters();
@@ -82,6 +83,18 @@ class Plan {
   }
 
  private:
+  void check_run_dir() const {
+    std::error_code ignored;
+    const std::string start = "--run-dir " + run_dir_.string() + ": ";
+    if (!fs::exists(run_dir_, ignored)) return;
+    if (!fs::is_directory(run_dir_, ignored)) throw ConfigError(start + "is not a folder");
+    if (fs::equivalent(run_dir_, teacher_.checkpoint_folder.parent_path().parent_path(), ignored))
+      throw ConfigError(start + "is the run of the teacher");
+    if (!fs::is_empty(run_dir_, ignored) && !fs::exists(transfer_dir(), ignored) &&
+        !fs::exists(run_dir_ / kConfigFileName, ignored))
+      throw ConfigError(start + "has other files; expected a new folder, or one of an earlier linearize");
+  }
+
   void make_attention_list() {
     const Config& config = teacher_.config();
     const auto layers = config.model.get<int64_t>("layers");
@@ -154,11 +167,20 @@ class Plan {
          concat_text("train.eval_every=", interval), concat_text("train.checkpoint_every=", interval),
          "train.eval_epochs=0", "train.time_limit_minutes=0"});
     const ConfigOverrides overrides = make_config_overrides(line_.common_options);
-    settings.insert(settings.end(), overrides.config_settings.begin(), overrides.config_settings.end());
+    for (const std::string& setting : overrides.config_settings) settings.push_back(add_kind(setting));
     Config config = load_config((teacher_.checkpoint_folder / "config.toml").string(), settings,
                                 {.device = overrides.device});
     overrides.apply(config);
     return config;
+  }
+
+  // A model with several kinds has a table for each: writes "attention.NAME=…" as "attention.KIND.NAME=…".
+  std::string add_kind(const std::string& setting) const {
+    const std::string table = "attention.";
+    const std::string key = setting.substr(0, setting.find('='));
+    if (attention_.size() == 1 || !key.starts_with(table) || key.find('.', table.size()) != std::string::npos)
+      return setting;
+    return table + kind_.name + "." + setting.substr(table.size());
   }
 
   const LoadedTask& teacher_;
@@ -260,7 +282,7 @@ CommandSpec make_linearize_spec(const Arguments& /*words*/) {
                    .max = 1}},
       .details =
           "--set changes keys of both trainings, such as data.batch_size, train.eval_every or "
-          "attention.window. Dropout is off.",
+          "attention.window, which is an option of the new kind. Dropout is off.",
       .uses_config = true};
 }
 

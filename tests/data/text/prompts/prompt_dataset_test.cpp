@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/message_log.h"
 #include "tests/support/temp_dir.h"
 
 using namespace tapeformer;
@@ -151,10 +152,27 @@ TEST_CASE("messages and prompts of a file get the template, and a system message
       "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nP<|im_end|>\n<|im_start|>assistant\nC<|im_end|>\n");
 }
 
+TEST_CASE("conversations without a predicted answer are dropped, and their number is logged") {
+  const TempDir dir;
+  write_file(dir / "a.jsonl", std::string("{\"prompt\": \"\", \"completion\": \"\"}\n"
+                                          "{\"prompt\": \"a\", \"completion\": \"\"}\n"
+                                          "{\"prompt\": \"\", \"completion\": \"b\"}\n"
+                                          "{\"prompt\": \"a\", \"completion\": \"b\"}\n"));
+  TextOptions text;
+  text.path = (dir / "a.jsonl").string();
+  text.sequence_length = 8;
+  text.valid_share = text.test_share = 0;
+  MessageLog log;
+  CHECK(open_split(text, {.packs = false}).size() == 1);
+  CHECK(log.text().find("3 of 4 conversations are dropped") != std::string::npos);
+}
+
 TEST_CASE("errors in a file of prompts name the file and the line") {
   const std::string good = "{\"prompt\": \"a\", \"completion\": \"b\"}\n";
   CHECK(find_error(good + "{\"prompt\": \"a\"") ==
         ":2: expected a JSON object, found no valid JSON at byte 15");
+  CHECK(find_error(good + "{\"prompt\": \"a\", \"completion\": \"b\", \"score\": 1e999}\n") ==
+        ":2: contains a number that is too large");
   CHECK(find_error(good + "[1]\n") == ":2: expected a JSON object");
   CHECK(find_error(good + "{}\n") == ":2: expected either \"prompt\" and \"completion\", or \"messages\"");
   CHECK(find_error("{\"prompt\": \"a\"}\n") == ":1: completion: is missing");
