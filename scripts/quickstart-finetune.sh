@@ -35,12 +35,7 @@ evaluate() {
     --set data.path="$questions.jsonl" --set data.chat_template=chatml --set data.system_prompt="$system"
 }
 answer() {
-  "$tapeformer" generate "$1" --length 60 --temperature 0 --prompt "<|im_start|>system
-$system<|im_end|>
-<|im_start|>user
-$question<|im_end|>
-<|im_start|>assistant
-"
+  "$tapeformer" generate "$1" --length 60 --temperature 0 --chat "$question" --system "$system"
 }
 
 step "Before: evaluation on questions with other words, and an answer"
