@@ -19,7 +19,7 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kOp = "gated_linear_attention";
-constexpr const char* kStep = "gated_linear_attention_step";
+constexpr const char* kGatedStep = "gated_linear_attention_step";
 
 // The inputs of the op with contiguous last dimensions, and log decays (batch, length, heads, decay_dim), or
 // the gradients of these inputs.
@@ -280,31 +280,31 @@ void gated_linear_attention_backward_into(const Tensor& q, const Tensor& k, cons
 
 void gated_linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                                  const GatedTokenOptions& options, const Tensor& state, const Tensor& out) {
-  check_attention_step(kStep, q, k, v, out, {.bfloat16_result = true});
-  check(q.dtype() != DType::bfloat16, kStep, "q, k and v must be float32 or float64, not bfloat16");
+  check_attention_step(kGatedStep, q, k, v, out, {.bfloat16_result = true});
+  check(q.dtype() != DType::bfloat16, kGatedStep, "q, k and v must be float32 or float64, not bfloat16");
   GatedLinearAttentionShape shape{
       .batch = q.size(0), .length = 1, .heads = q.size(1), .dim = q.size(2), .value_dim = v.size(2)};
-  check_gate(kStep, "the state", state, {shape.batch, shape.heads, shape.dim, shape.value_dim}, q);
-  check(state.is_contiguous(), kStep, "the state must be contiguous");
+  check_gate(kGatedStep, "the state", state, {shape.batch, shape.heads, shape.dim, shape.value_dim}, q);
+  check(state.is_contiguous(), kGatedStep, "the state must be contiguous");
   const Tensor &log_decay = options.log_decay, &erase = options.erase, &beta = options.beta;
   if (erase.defined()) {
-    check_erase(kStep, erase, k);
-    check(last_dimension_is_contiguous(erase), kStep,
+    check_erase(kGatedStep, erase, k);
+    check(last_dimension_is_contiguous(erase), kGatedStep,
           "the last dimension of the erase keys must be contiguous");
   }
-  if (beta.defined()) check_gate(kStep, "beta", beta, {shape.batch, shape.heads}, q);
+  if (beta.defined()) check_gate(kGatedStep, "beta", beta, {shape.batch, shape.heads}, q);
   if (log_decay.defined()) {
     const bool per_channel = log_decay.rank() == 3, fixed = log_decay.rank() == 1;
-    check_gate(kStep, "the log decay", log_decay,
+    check_gate(kGatedStep, "the log decay", log_decay,
                per_channel ? q.shape()
                : fixed     ? Shape{shape.heads}
                            : Shape{shape.batch, shape.heads},
                q);
-    check(!per_channel || last_dimension_is_contiguous(log_decay), kStep,
+    check(!per_channel || last_dimension_is_contiguous(log_decay), kGatedStep,
           "the last dimension of the log decay must be contiguous");
     if (per_channel) shape.decay_dim = shape.dim;
   }
-  dispatch_floating(kStep, out, [&]<class O>(auto backend) {
+  dispatch_floating(kGatedStep, out, [&]<class O>(auto backend) {
     using T = Compute<O>;
     // Returns the rows of a tensor (batch, heads, …) or (heads,).
     const auto gate_rows = [](const Tensor& x) -> AttentionRows<const T> {

@@ -9,7 +9,7 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kOp = "linear_attention";
-constexpr const char* kStep = "linear_attention_step";
+constexpr const char* kLinearStep = "linear_attention_step";
 
 LinearAttentionShape make_shape(const Tensor& q, const Tensor& k, const Tensor& v,
                                 const LinearAttentionOptions& options) {
@@ -102,20 +102,20 @@ LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, i
 void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                            const LinearAttentionState& state, const Tensor& out,
                            const LinearAttentionOptions& options, const NumeratorFeatures& numerator) {
-  check_attention_step(kStep, q, k, v, out, {.bfloat16_result = true});
-  check(options.normalized && options.feature_map != FeatureMap::identity, kStep,
+  check_attention_step(kLinearStep, q, k, v, out, {.bfloat16_result = true});
+  check(options.normalized && options.feature_map != FeatureMap::identity, kLinearStep,
         "results have denominators: expected normalized = true and another feature map than identity");
-  check(numerator.q.defined() == numerator.k.defined(), kStep,
+  check(numerator.q.defined() == numerator.k.defined(), kLinearStep,
         "expected both features of the numerator or none, got one");
   for (const Tensor* x : {&numerator.q, &numerator.k}) {
     if (!x->defined()) continue;
     check(x->shape() == q.shape() && x->dtype() == q.dtype() && x->device() == q.device() &&
               last_dimension_is_contiguous(*x),
-          kStep, "expected features of the numerator like q, ", name_of(q.dtype()), " ", q.shape(), " on ",
-          q.device().to_string(), " with a contiguous last dimension, got ", name_of(x->dtype()), " ",
+          kLinearStep, "expected features of the numerator like q, ", name_of(q.dtype()), " ", q.shape(),
+          " on ", q.device().to_string(), " with a contiguous last dimension, got ", name_of(x->dtype()), " ",
           x->shape(), " on ", x->device().to_string());
   }
-  check(q.dtype() != DType::bfloat16, kStep, "q, k and v must be float32 or float64, not bfloat16");
+  check(q.dtype() != DType::bfloat16, kLinearStep, "q, k and v must be float32 or float64, not bfloat16");
   LinearAttentionShape shape;
   shape.batch = q.size(0);
   shape.heads = q.size(1);
@@ -126,10 +126,11 @@ void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
   check(state.kv.shape() == Shape{shape.batch, shape.heads, shape.dim, shape.value_dim} &&
             state.key_sum.shape() == q.shape() && state.kv.dtype() == q.dtype() &&
             state.key_sum.dtype() == q.dtype() && state.kv.is_contiguous() && state.key_sum.is_contiguous(),
-        kStep, "state ", name_of(state.kv.dtype()), " ", state.kv.shape(), " and ", state.key_sum.shape(),
-        " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
-  check_on_device_of_q(kStep, "the state", {&state.kv, &state.key_sum}, q);
-  dispatch_floating(kStep, out, [&]<class O>(auto backend) {
+        kLinearStep, "state ", name_of(state.kv.dtype()), " ", state.kv.shape(), " and ",
+        state.key_sum.shape(), " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ",
+        v.shape());
+  check_on_device_of_q(kLinearStep, "the state", {&state.kv, &state.key_sum}, q);
+  dispatch_floating(kLinearStep, out, [&]<class O>(auto backend) {
     using T = Compute<O>;
     const auto optional_rows = [](const Tensor& x) {
       return x.defined() ? get_attention_rows<const T>(x) : AttentionRows<const T>{};

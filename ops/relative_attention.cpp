@@ -11,7 +11,7 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kOp = "relative_shift";
-constexpr const char* kStep = "relative_attention_step";
+constexpr const char* kRelativeStep = "relative_attention_step";
 
 // Returns the view y (…, queries, keys) of x (…, queries, keys + queries - 1) with y[i, j] = x[i, j + queries
 // - 1 - i]. The call is not recorded.
@@ -26,33 +26,34 @@ Tensor shift_rows(const Tensor& x) {
 void check_step(const RelativeAttentionParameters& bias, const RelativeAttentionCache& cache,
                 const Shape& token) {
   const int64_t batch = token[0], heads = token[1], dim = token[2];
-  check_defined(kStep, "keys", cache.keys, "values", cache.values, "score_workspace", cache.score_workspace);
+  check_defined(kRelativeStep, "keys", cache.keys, "values", cache.values, "score_workspace",
+                cache.score_workspace);
   const int64_t capacity = cache.keys.rank() == 4 ? cache.keys.size(1) : 0;
   const Shape rows{batch, capacity, heads, dim};
-  check_defined(kStep, "content_bias", bias.content_bias, "position_bias", bias.position_bias,
+  check_defined(kRelativeStep, "content_bias", bias.content_bias, "position_bias", bias.position_bias,
                 "distance_embeddings", bias.distance_embeddings);
   check(cache.keys.shape() == rows && cache.values.shape() == rows && cache.keys.is_contiguous() &&
             cache.values.is_contiguous() &&
             cache.score_workspace.shape() == Shape{batch, heads, bias.distance_embeddings.size(0)},
-        kStep, "the cache has ", cache.keys.shape(), ", ", cache.values.shape(), " and ",
+        kRelativeStep, "the cache has ", cache.keys.shape(), ", ", cache.values.shape(), " and ",
         cache.score_workspace.shape(), ", and a token has ", token);
-  check(cache.length < capacity || capacity >= cache.window.max_causal_key_count(), kStep,
+  check(cache.length < capacity || capacity >= cache.window.max_causal_key_count(), kRelativeStep,
         "the cache is full: capacity ", capacity, ", length ", cache.length);
   check(bias.content_bias.shape() == Shape{heads, dim} && bias.position_bias.shape() == Shape{heads, dim} &&
             bias.distance_embeddings.rank() == 3 && bias.distance_embeddings.size(0) >= capacity &&
             bias.distance_embeddings.size(1) == heads && bias.distance_embeddings.size(2) == dim &&
             bias.distance_embeddings.is_contiguous(),
-        kStep, "biases ", bias.content_bias.shape(), ", ", bias.position_bias.shape(), " and distances ",
-        bias.distance_embeddings.shape(), " do not match a cache of ", cache.keys.shape());
+        kRelativeStep, "biases ", bias.content_bias.shape(), ", ", bias.position_bias.shape(),
+        " and distances ", bias.distance_embeddings.shape(), " do not match a cache of ", cache.keys.shape());
   if (cache.max_compressed_rows == 0) return;
-  check_defined(kStep, "compressed_keys", cache.compressed_keys, "compressed_values",
+  check_defined(kRelativeStep, "compressed_keys", cache.compressed_keys, "compressed_values",
                 cache.compressed_values);
   const Shape& compressed = cache.compressed_keys.shape();
   check(compressed == Shape{batch, compressed[1], heads, dim} &&
             cache.compressed_values.shape() == compressed && cache.compressed_keys.is_contiguous() &&
             cache.compressed_values.is_contiguous() && compressed[1] >= cache.max_compressed_rows &&
             cache.compression_rate > 0,
-        kStep, "compressed keys ", compressed, " and values ", cache.compressed_values.shape(),
+        kRelativeStep, "compressed keys ", compressed, " and values ", cache.compressed_values.shape(),
         " do not match a token of ", token);
 }
 
@@ -76,8 +77,8 @@ Tensor relative_shift(const Tensor& x, int64_t keys) {
 void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                              const RelativeAttentionParameters& bias, RelativeAttentionCache& cache,
                              const Tensor& out) {
-  check_attention_step(kStep, q, k, v, out);
-  check(q.shape() == v.shape(), kStep, "queries ", q.shape(), " and values ", v.shape(),
+  check_attention_step(kRelativeStep, q, k, v, out);
+  check(q.shape() == v.shape(), kRelativeStep, "queries ", q.shape(), " and values ", v.shape(),
         " must have equal shapes");
   check_step(bias, cache, q.shape());
   ++cache.length;
@@ -92,7 +93,7 @@ void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                                          cache.max_compressed_rows > 0 ? cache.compressed_keys.size(1) : 1,
                                          bias.distance_embeddings.size(0),
                                          1 / std::sqrt(static_cast<double>(q.size(2)))};
-  dispatch_float_or_double(kStep, q, [&]<class T>(auto backend) {
+  dispatch_float_or_double(kRelativeStep, q, [&]<class T>(auto backend) {
     const RelativeAttentionStepInputs<T> inputs{
         get_attention_rows<const T>(q), get_attention_rows<const T>(k), get_attention_rows<const T>(v),
         bias.content_bias.data<T>(),    bias.position_bias.data<T>(),   bias.distance_embeddings.data<T>()};

@@ -13,7 +13,7 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kOp = "rotary";
-constexpr const char* kStep = "rotate_token_in_place";
+constexpr const char* kRotaryStep = "rotate_token_in_place";
 
 int64_t count_rotated_features(const Tensor& x, const RotaryOptions& options) {
   return options.features > 0 ? options.features : x.size(-1);
@@ -110,10 +110,10 @@ Tensor rotary_embedding(const Tensor& input, const RotaryOptions& options) {
 }
 
 void rotate_token_in_place(const Tensor& x, const RotaryOptions& options) {
-  check_defined(kStep, "x", x);
-  check(x.rank() == 3 && x.strides()[2] == 1, kStep, "x ", x.shape(),
+  check_defined(kRotaryStep, "x", x);
+  check(x.rank() == 3 && x.strides()[2] == 1, kRotaryStep, "x ", x.shape(),
         " must be (batch, heads, dim) with a contiguous last dimension");
-  check_options(kStep, x, options);
+  check_options(kRotaryStep, x, options);
   const RotaryShape shape{.batch = x.size(0),
                           .length = 1,
                           .heads = x.size(1),
@@ -125,7 +125,7 @@ void rotate_token_in_place(const Tensor& x, const RotaryOptions& options) {
                           .amplitude = get_amplitude(options.scaling),
                           .inverse = false,
                           .advances_in_graphs = true};
-  dispatch_floating(kStep, x, [&]<class T>(auto backend) {
+  dispatch_floating(kRotaryStep, x, [&]<class T>(auto backend) {
     rotate_pairs(backend, shape, get_attention_rows<const T>(x), get_attention_rows<T>(x));
   });
 }

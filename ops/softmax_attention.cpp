@@ -15,7 +15,7 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kOp = "softmax_attention";
-constexpr const char* kStep = "softmax_attention_step";
+constexpr const char* kSoftmaxStep = "softmax_attention_step";
 
 double scale_or_default(double scale, int64_t dim) {
   return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(dim));
@@ -210,21 +210,21 @@ void append_tokens(const Tensor& k, const Tensor& v, KeyValueCache& cache) {
 
 void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, KeyValueCache& cache,
                             const Tensor& out, double scale) {
-  check_attention_step(kStep, q, k, v, out, {.grouped_heads = true});
+  check_attention_step(kSoftmaxStep, q, k, v, out, {.grouped_heads = true});
   const int64_t batch = q.size(0), heads = q.size(1), key_heads = k.size(1), dim = q.size(2),
                 value_dim = v.size(2);
-  check(q.dtype() != DType::bfloat16, kStep, "q, k and v must be float32 or float64, not bfloat16");
+  check(q.dtype() != DType::bfloat16, kSoftmaxStep, "q, k and v must be float32 or float64, not bfloat16");
   const int64_t capacity = cache.keys.rank() == 4 ? cache.keys.size(1) : 0;
   check(cache.keys.shape() == Shape{batch, capacity, key_heads, dim} &&
             cache.values.shape() == Shape{batch, capacity, key_heads, value_dim} &&
             get_compute_dtype(cache.keys.dtype()) == q.dtype() &&
             cache.values.dtype() == cache.keys.dtype() && cache.keys.is_contiguous() &&
             cache.values.is_contiguous(),
-        kStep, "cache ", name_of(cache.keys.dtype()), " ", cache.keys.shape(), " and ", cache.values.shape(),
-        " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
-  check_on_device_of_q(kStep, "the cache", {&cache.keys, &cache.values}, q);
-  check(cache.length >= 0, kStep, "the length of the cache must not be negative, got ", cache.length);
-  check(cache.length < capacity || capacity >= cache.pattern.max_causal_key_count(), kStep,
+        kSoftmaxStep, "cache ", name_of(cache.keys.dtype()), " ", cache.keys.shape(), " and ",
+        cache.values.shape(), " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
+  check_on_device_of_q(kSoftmaxStep, "the cache", {&cache.keys, &cache.values}, q);
+  check(cache.length >= 0, kSoftmaxStep, "the length of the cache must not be negative, got ", cache.length);
+  check(cache.length < capacity || capacity >= cache.pattern.max_causal_key_count(), kSoftmaxStep,
         "the cache is full: capacity ", capacity, ", length ", cache.length);
   ++cache.length;
   SoftmaxAttentionShape shape;
@@ -236,7 +236,7 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
   shape.dim = dim;
   shape.value_dim = value_dim;
   shape.scale = scale_or_default(scale, dim);
-  dispatch_floating(kStep, cache.keys, [&]<class Stored>(auto backend) {
+  dispatch_floating(kSoftmaxStep, cache.keys, [&]<class Stored>(auto backend) {
     using T = Compute<Stored>;
     shape.pattern = with_key_blocks(cache.pattern, cache.key_blocks, heads, q.device());
     softmax_attention_step(backend, shape, get_attention_rows<const T>(q), get_attention_rows<const T>(k),

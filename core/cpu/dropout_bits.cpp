@@ -13,7 +13,7 @@ constexpr int kGroup = kBlocks * kPerBlock;
 
 typedef uint32_t Words [[gnu::vector_size(32)]];
 typedef int32_t Signed [[gnu::vector_size(32)]];
-typedef uint64_t Pairs [[gnu::vector_size(32)]];
+typedef uint64_t LongWords [[gnu::vector_size(32)]];
 
 // The upper and lower 32 bits of the 64-bit products x * factor.
 struct Product {
@@ -22,7 +22,7 @@ struct Product {
 [[gnu::always_inline]] inline Product multiply(Words x, uint32_t factor) {
 #ifdef __AVX2__
   const Signed factors = Signed{} + static_cast<int32_t>(factor);
-  const auto odd_lanes = std::bit_cast<Signed>(std::bit_cast<Pairs>(x) >> 32);
+  const auto odd_lanes = std::bit_cast<Signed>(std::bit_cast<LongWords>(x) >> 32);
   const auto e = std::bit_cast<Words>(__builtin_ia32_pmuludq256(std::bit_cast<Signed>(x), factors));
   const auto o = std::bit_cast<Words>(__builtin_ia32_pmuludq256(odd_lanes, factors));
   return {__builtin_shufflevector(e, o, 1, 9, 3, 11, 5, 13, 7, 15),
@@ -56,14 +56,14 @@ void compute_group_bits(const RandomStream& stream, uint64_t first_block, uint16
     c3 = p0.low;
   }
   // Transposes the words, so that the words of each block are adjacent.
-  const auto low01 = std::bit_cast<Pairs>(__builtin_shufflevector(c0, c1, 0, 8, 1, 9, 2, 10, 3, 11));
-  const auto low23 = std::bit_cast<Pairs>(__builtin_shufflevector(c2, c3, 0, 8, 1, 9, 2, 10, 3, 11));
-  const auto high01 = std::bit_cast<Pairs>(__builtin_shufflevector(c0, c1, 4, 12, 5, 13, 6, 14, 7, 15));
-  const auto high23 = std::bit_cast<Pairs>(__builtin_shufflevector(c2, c3, 4, 12, 5, 13, 6, 14, 7, 15));
-  const Pairs in_order[4] = {__builtin_shufflevector(low01, low23, 0, 4, 1, 5),
-                             __builtin_shufflevector(low01, low23, 2, 6, 3, 7),
-                             __builtin_shufflevector(high01, high23, 0, 4, 1, 5),
-                             __builtin_shufflevector(high01, high23, 2, 6, 3, 7)};
+  const auto low01 = std::bit_cast<LongWords>(__builtin_shufflevector(c0, c1, 0, 8, 1, 9, 2, 10, 3, 11));
+  const auto low23 = std::bit_cast<LongWords>(__builtin_shufflevector(c2, c3, 0, 8, 1, 9, 2, 10, 3, 11));
+  const auto high01 = std::bit_cast<LongWords>(__builtin_shufflevector(c0, c1, 4, 12, 5, 13, 6, 14, 7, 15));
+  const auto high23 = std::bit_cast<LongWords>(__builtin_shufflevector(c2, c3, 4, 12, 5, 13, 6, 14, 7, 15));
+  const LongWords in_order[4] = {__builtin_shufflevector(low01, low23, 0, 4, 1, 5),
+                                 __builtin_shufflevector(low01, low23, 2, 6, 3, 7),
+                                 __builtin_shufflevector(high01, high23, 0, 4, 1, 5),
+                                 __builtin_shufflevector(high01, high23, 2, 6, 3, 7)};
   static_assert(sizeof(in_order) == sizeof(bits) && std::endian::native == std::endian::little);
   std::memcpy(bits, in_order, sizeof(bits));
 }

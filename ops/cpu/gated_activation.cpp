@@ -11,14 +11,14 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGrainElements = 1 << 13;  // minimum number of results per thread
-constexpr int64_t kPiece = 1024;             // elements of a row that are processed together
+constexpr int64_t kGrain = 1 << 13;  // minimum number of results per thread
+constexpr int64_t kPiece = 1024;     // elements of a row that are processed together
 
 // Calls f(index of the row, first column, number of columns, dropout multipliers) for pieces of rows, in
 // parallel.
 template <class C, class F>
 void for_pieces(const GatedActivationShape& s, const DropoutMask& dropout, const F& f) {
-  parallel_for(s.rows, kGrainElements / std::max<int64_t>(s.dim, 1) + 1, [&](int64_t begin, int64_t end) {
+  parallel_for(s.rows, kGrain / std::max<int64_t>(s.dim, 1) + 1, [&](int64_t begin, int64_t end) {
     C multipliers[kPiece];
     std::fill_n(multipliers, kPiece, C{1});
     for (int64_t row = begin; row < end; ++row)

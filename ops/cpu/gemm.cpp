@@ -23,8 +23,8 @@ blasint size(int64_t value) {
   return static_cast<blasint>(value);
 }
 
-constexpr int64_t kGrainSize = 32;                         // minimum number of rows or columns per thread
-constexpr int64_t kMinMultiplicationsPerThread = 1 << 18;  // minimum number of multiplications per thread
+constexpr int64_t kGrainSize = 32;                    // minimum number of rows or columns per thread
+constexpr int64_t kMinGemmMultiplications = 1 << 18;  // minimum number of multiplications per thread
 // Minimum number of multiplications in a product that oneDNN computes. OpenBLAS is faster for smaller
 // products.
 constexpr int64_t kMinOneDnnMultiplications = 1 << 15;
@@ -56,7 +56,7 @@ void gemm(Backend, const Gemm<T>& p) {
   if (p.m == 0 || p.n == 0) return;
   const bool by_rows = p.m >= p.n;
   const int64_t count = by_rows ? p.m : p.n, products = (by_rows ? p.n : p.m) * std::max<int64_t>(p.k, 1);
-  parallel_for(count, std::max(kMinMultiplicationsPerThread / products + 1, kGrainSize),
+  parallel_for(count, std::max(kMinGemmMultiplications / products + 1, kGrainSize),
                [&](int64_t begin, int64_t end) {
                  Gemm<T> part = p;
                  if (by_rows) {

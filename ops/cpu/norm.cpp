@@ -13,10 +13,10 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGrainElements = 1 << 14;  // minimum number of elements per thread
+constexpr int64_t kGrain = 1 << 14;  // minimum number of elements per thread
 
 int64_t choose_grain_rows(int64_t dim) {
-  return std::max<int64_t>(kGrainElements / std::max<int64_t>(dim, 1), 1);
+  return std::max<int64_t>(kGrain / std::max<int64_t>(dim, 1), 1);
 }
 
 // Computes sum = x + dropout(branch) for one row. `first` is the index of the first element of the row in the

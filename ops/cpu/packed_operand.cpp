@@ -18,8 +18,8 @@ namespace {
 template <class O>
 constexpr bool kHasAmxProducts = amx::kIsBuilt && !std::is_same_v<O, double>;
 
-constexpr int64_t kGrainElements = 1 << 17;  // minimum number of elements packed per thread
-constexpr int64_t kWidenedRows = 64;         // number of rows that multiply() widens to float at a time
+constexpr int64_t kGrain = 1 << 17;   // minimum number of elements packed per thread
+constexpr int64_t kWidenedRows = 64;  // number of rows that multiply() widens to float at a time
 
 thread_local GrowingMemory left_memory, right_memory;  // BFloat16 operands, widened to float
 
@@ -43,7 +43,7 @@ const onednn::Product* library_product(DType operand, int64_t depth, int64_t col
 // elements.
 template <class F>
 void for_row_groups(int64_t rows, int64_t group, int64_t width, F&& f) {
-  const int64_t grain = kGrainElements / std::max<int64_t>(group * width, 1) + 1;
+  const int64_t grain = kGrain / std::max<int64_t>(group * width, 1) + 1;
   parallel_for((rows + group - 1) / group, grain,
                [&](int64_t begin, int64_t end) { f(begin * group, std::min(end * group, rows)); });
 }

@@ -11,7 +11,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGrainElements = 1 << 14;  // minimum number of elements per thread
+constexpr int64_t kGrain = 1 << 14;  // minimum number of elements per thread
 // The gradient of the weight is a sum of at most this number of partial sums. The number depends only on the
 // size, so results do not depend on the number of threads.
 constexpr int64_t kMaxPartialGradients = 64;
@@ -71,7 +71,7 @@ void backpropagate_row(const RmsNormShape& s, const T* g, const T* x, const Comp
 template <class T, class O>
 void rms_norm_forward(Backend, const RmsNormShape& s, NormRows<const T> x, const Compute<T>* weight,
                       NormRows<const T> gate, NormRows<O> y) {
-  parallel_for(s.rows, std::max<int64_t>(kGrainElements / s.dim, 1), [&](int64_t begin, int64_t end) {
+  parallel_for(s.rows, std::max<int64_t>(kGrain / s.dim, 1), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       normalize_row(s, x.row(i), weight, gate.data ? gate.row(i) : nullptr, y.row(i));
   });
@@ -83,7 +83,7 @@ void rms_norm_backward(Backend, const RmsNormShape& s, NormRows<const T> g, Norm
                        T* ggate) {
   using C = Compute<T>;
   const int64_t width = round_up_to_vector<T>(s.dim);
-  const int64_t parts = std::clamp<int64_t>(s.rows * s.dim / kGrainElements, 1, kMaxPartialGradients);
+  const int64_t parts = std::clamp<int64_t>(s.rows * s.dim / kGrain, 1, kMaxPartialGradients);
   const Scratch<C> partial(gweight ? parts * width : 0);
   if (gweight) std::fill_n(partial.data(), parts * width, C{0});
   parallel_for(parts, 1, [&](int64_t begin, int64_t end) {

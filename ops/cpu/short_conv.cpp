@@ -10,7 +10,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGrainElements = 1 << 14;  // minimum number of elements per thread
+constexpr int64_t kGrain = 1 << 14;  // minimum number of elements per thread
 // The backward pass processes blocks of tokens and channels, so that the rows of a block remain in the L1
 // cache. Partial gradients of the weight are sums over fixed numbers of blocks, and are added in a fixed
 // order, so results do not depend on the number of threads.
@@ -20,7 +20,7 @@ constexpr int kTile = 4;
 constexpr int kUsualTaps = 4;
 
 int64_t choose_grain(int64_t elements) {
-  return std::max<int64_t>(kGrainElements / std::max<int64_t>(elements, 1), 1);
+  return std::max<int64_t>(kGrain / std::max<int64_t>(elements, 1), 1);
 }
 
 // The rows that adjacent tokens read: the taps [begin, end) of token i read row j + i for tap j. If all taps

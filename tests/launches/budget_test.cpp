@@ -5,11 +5,12 @@
 #include "core/cuda/devices.h"
 #include "core/cuda/launch_count.h"
 #include "core/device_control.h"
+#include "models/autoregressive_model.h"
 #include "models/generation.h"
+#include "models/model_kind.h"
 #include "ops/gated_linear_attention.h"
-#include "train/bench/bench.h"
-#include "train/bench/model_choice.h"
-#include "train/bench/training_step.h"
+#include "tests/models/small_model.h"
+#include "train/optimization/optimizer.h"
 
 using namespace tapeformer;
 
@@ -42,13 +43,14 @@ constexpr Workload kWorkloads[] = {
     {"gated, token", "gated-delta", Precision::bfloat16, Counted::token, 32, 29},
 };
 
-BenchmarkedModel choice_of(const Workload& workload) {
-  BenchmarkArguments arguments{
-      .options = OptionValues(make_model_option_specs()), .device = kCpu, .overrides = {}, .data_access = ""};
-  arguments.options.set("attention", std::string(workload.attention));
-  arguments.options.set("layers", int64_t{1});
-  arguments.options.set("length", kLength);
-  return choose_model(arguments, workload.batch);
+// Returns the options of the MNIST model of "Transformers are RNNs" with one layer and a shorter length.
+AutoregressiveModelOptions options_of(const Workload& workload) {
+  OptionValues values(find_model_kind("image").options);
+  values.set("layers", int64_t{1});
+  auto options = read_model_options<AutoregressiveModelOptions>(
+      values, {{workload.attention, find_attention_kind(workload.attention).default_options()}});
+  options.max_length = kLength;
+  return options;
 }
 
 // Counts the launches of the second call of `step`, because the first call includes work that is not
@@ -61,19 +63,35 @@ int64_t count_second_call(const F& step) {
   return cuda::launch_count - before;
 }
 
-int64_t count_token(const Workload& workload, const BenchmarkedModel& choice, Device device) {
+int64_t count_token(const Workload& workload, Device device) {
   const NoGradScope no_grad;
-  AutoregressiveModel model(choice.model);
-  model.initialize(choice.seed);
+  const AutoregressiveModelOptions options = options_of(workload);
+  AutoregressiveModel model(options);
+  model.initialize(1);
   model.move(device);
-  const Tensor columns = Tensor::zeros({choice.model.max_length + 1, workload.batch}, DType::uint8, device);
+  const Tensor columns = Tensor::zeros({kLength + 1, workload.batch}, DType::uint8, device);
   const Tensor tokens = Tensor::zeros({workload.batch}, DType::uint8, device);
-  const Sampler sampler(choice.model, {.seed = choice.seed}, device);
+  const Sampler sampler(options, {.seed = 1}, device);
   Decoder decoder(model, workload.batch);
   int64_t position = 0;
   const auto step = [&] {
     sampler.draw(decoder.step(tokens), position, tokens);
     copy_tokens_at_position(columns, ++position, 1, tokens);
+  };
+  return count_second_call(step);
+}
+
+int64_t count_training_step(const Workload& workload, Device device) {
+  AutoregressiveModel model(options_of(workload));
+  model.initialize(1);
+  model.move(device);
+  Optimizer optimizer({}, model.parameters(), model.undecayed_parameters());
+  const Batch batch{.tokens = test::random_tokens(workload.batch, kLength + 1, 256)};
+  const auto step = [&] {
+    optimizer.prepare_step(1e-4);
+    const RoundedWeights::Scope rounded(optimizer.round_weights());
+    backward(model.compute_loss(batch, {.training = true, .seed = 1}));
+    optimizer.update_parameters();
   };
   return count_second_call(step);
 }
@@ -97,17 +115,15 @@ int64_t count_gated_attention(const Workload& workload, Device device) {
 }
 
 int64_t count_launches(const Workload& workload) {
-  const BenchmarkedModel choice = choice_of(workload);
   const Device device = choose_device("cuda-emulated").device;
   set_precision(device, workload.precision);
   int64_t launches = 0;
   if (workload.counted == Counted::token) {
-    launches = count_token(workload, choice, device);
+    launches = count_token(workload, device);
   } else if (workload.counted == Counted::gated_attention) {
     launches = count_gated_attention(workload, device);
   } else {
-    TrainingStep step(choice, device);
-    launches = count_second_call([&] { step.run_without_graph(); });
+    launches = count_training_step(workload, device);
   }
   set_precision(device, Precision::float32);
   return launches;

@@ -43,6 +43,7 @@ class Dialogue {
     const std::string out = (dir_ / "out").string(), err = (dir_ / "err").string();
     child_ = fork();
     if (child_ == 0) {
+      signal(SIGHUP, SIG_DFL);  // nohup ignores it for the tests
       dup2(ends[0], STDIN_FILENO);
       close(ends[0]);
       close(ends[1]);
