@@ -86,7 +86,7 @@ int64_t count_training_step(const Workload& workload, Device device) {
   model.initialize(1);
   model.move(device);
   Optimizer optimizer({}, model.parameters(), model.undecayed_parameters());
-  const Batch batch{.tokens = test::random_tokens(workload.batch, kLength + 1, 256)};
+  const Batch batch{.tokens = test::random_tokens(workload.batch, kLength + 1, 256).to(device)};
   const auto step = [&] {
     optimizer.prepare_step(1e-4);
     const RoundedWeights::Scope rounded(optimizer.round_weights());

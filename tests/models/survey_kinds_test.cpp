@@ -13,6 +13,7 @@
 #include "ops/reference/softmax_attention.h"
 #include "ops/softmax.h"
 #include "ops/view.h"
+#include "tests/attention/kind_tests.h"
 #include "tests/models/kinds.h"
 #include "tests/support/random.h"
 
@@ -243,9 +244,15 @@ TEST_CASE("synthesizer: each term equals the term `random` with the scores of th
   });
 }
 
-TEST_CASE("synthesizer: results with padding equal results without padding") {
-  for (const char* term : {"random", "factorized-random", "dense", "factorized-dense"})
-    CHECK(truncation_error(*make_survey_kind("synthesizer", {{"terms", Texts{term}}})) < 1e-12);
+TEST_CASE("synthesizer: every term passes the tests of attention kinds") {
+  const AttentionKind& kind = find_attention_kind("synthesizer");
+  for (const Texts& terms : {Texts{"random", "dense"}, Texts{"factorized-random"}, Texts{"factorized-dense"}})
+    for (const auto& result :
+         run_attention_tests(kind, kind.make_options({{"terms", terms}}), {.length = 9})) {
+      CAPTURE(terms.front());
+      CAPTURE(result.name);
+      CHECK(result.failure == "");
+    }
 }
 
 TEST_CASE("synthesizer: models have only the projections that the terms read") {
@@ -324,28 +331,4 @@ TEST_CASE("memory-compressed: keys are convolutions, and a causal query attends 
               doctest::Approx(sum / static_cast<double>(1 + spans)).epsilon(1e-12));
       }
   CHECK(truncation_error(*compressed) < 1e-12);
-}
-
-TEST_CASE("causal kinds with parameters: later tokens change no earlier result") {
-  const std::vector<std::pair<std::string, NamedOptions>> cases = {
-      {"synthesizer", {{"terms", Texts{"random", "dense"}}}},
-      {"synthesizer", {{"terms", Texts{"factorized-random", "dot-product"}}}},
-      {"memory-compressed", {}}};
-  for (const auto& [name, options] : cases) {
-    const std::string& kind = name;
-    CAPTURE(kind);
-    const auto attention = make_survey_kind(kind, options);
-    for (int64_t changed = 0; changed < kSurveyLength; ++changed) {
-      const auto change = [&](const Tensor& x) {
-        const Tensor copy = x.clone();
-        slice(copy, 1, changed, changed + 1).fill(7);
-        return copy;
-      };
-      const Tensor before = attend_with(*attention, kCausal);
-      const Tensor after = attention->forward(change(kSurveyQueries), change(kSurveyKeys),
-                                              change(kSurveyValues), kCausal, {}, "layers.0");
-      if (changed > 0) CHECK(max_difference(slice(before, 1, 0, changed), slice(after, 1, 0, changed)) == 0);
-      CHECK(max_difference(before, after) > 0);
-    }
-  }
 }

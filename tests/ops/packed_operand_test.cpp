@@ -40,19 +40,24 @@ double operand_error(int64_t rows, int64_t columns, int64_t depth, bool transpos
   else
     Operand<O>(depth, columns, values.data(), transposed, stride).multiply(rows, left.data(), out.data());
   double worst = 0;
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < (kWritesPanels ? columns : stride); ++j) {
-      double sum = j < columns ? 0 : 7, magnitude = 1e-30;
-      for (int64_t k = 0; j < columns && k < depth; ++k) {
-        const double term = convert_element<double>(left[static_cast<size_t>(i * depth + k)]) *
-                            convert_element<double>(right[static_cast<size_t>(k * columns + j)]);
-        sum += term;
-        magnitude += std::abs(term);
+  for (int64_t i = 0; i < rows; ++i) {
+    std::vector<double> sums(static_cast<size_t>(kWritesPanels ? columns : stride), 0);
+    std::fill(sums.begin() + columns, sums.end(), 7);
+    std::vector<double> magnitudes(sums.size(), 1e-30);
+    for (int64_t k = 0; k < depth; ++k) {
+      const double factor = convert_element<double>(left[static_cast<size_t>(i * depth + k)]);
+      const O* const row = right.data() + k * columns;
+      for (int64_t j = 0; j < columns; ++j) {
+        const double term = factor * convert_element<double>(row[j]);
+        sums[static_cast<size_t>(j)] += term;
+        magnitudes[static_cast<size_t>(j)] += std::abs(term);
       }
-      const double error =
-          std::abs(sum - static_cast<double>(out[static_cast<size_t>(i * stride + j)])) / magnitude;
-      worst = test::max_error(worst, error);
     }
+    for (size_t j = 0; j < sums.size(); ++j) {
+      const double found = static_cast<double>(out[static_cast<size_t>(i * stride) + j]);
+      worst = test::max_error(worst, std::abs(sums[j] - found) / magnitudes[j]);
+    }
+  }
   return worst;
 }
 

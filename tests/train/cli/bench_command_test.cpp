@@ -178,18 +178,18 @@ TEST_CASE("bench generate allocates no memory per token") {
 
 TEST_CASE("bench generate measures recomputation at some positions, whose mean is near that of all") {
   const auto measure = [](const std::string& positions) {
-    return run_program({"bench", "generate", "--layers", "1", "--attention", "softmax", "--mode", "recompute",
-                        "--batch", "1", "--tokens", "400", "--positions", positions, "--repeats", "3",
-                        "--json"});
+    return run_program({"bench", "generate", "--layers", "1", "--heads", "2", "--attention", "softmax",
+                        "--mode", "recompute", "--batch", "1", "--tokens", "200", "--positions", positions,
+                        "--repeats", "3", "--json"});
   };
   const double all = parse_json_output(measure("0"))["cases"][0]["milliseconds_per_token"],
                some = parse_json_output(measure("40"))["cases"][0]["milliseconds_per_token"];
   // Other programs disturb the times. A sum instead of a mean would be 40 times as much.
   CHECK(some > all / 8);
   CHECK(some < 8 * all);
-  const auto refused = measure("401");
+  const auto refused = measure("201");
   CHECK(refused.code == 2);
-  CHECK(contains(refused.err, "--positions 401"));
+  CHECK(contains(refused.err, "--positions 201"));
   CHECK(contains(run_program({"bench", "generate", "--positions", "3"}).err, "only recomputation"));
 }
 
