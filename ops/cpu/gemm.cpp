@@ -95,7 +95,7 @@ template <class T>
 void multiply_heads(Backend, int64_t rows, int64_t heads, int64_t dim, int64_t width, const T* x,
                     const T* weight, T* out) {
   constexpr int kVectors = 4;
-  const int64_t grain = kMinMultiplicationsPerThread / std::max<int64_t>(dim * width, 1) + 1;
+  const int64_t grain = kMinGemmMultiplications / std::max<int64_t>(dim * width, 1) + 1;
   parallel_for(rows * heads, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       for (int64_t first = 0; first < width; first += kVectors * kLanes<T>) {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/options/option_names.h"
 #include "data/text/unknown_tokens.h"
 #include "models/generation.h"
 #include "python/src/arrays.h"
@@ -117,7 +118,8 @@ class Run {
   nb::dict evaluate(const std::string& split, int64_t limit) const {
     const DataConfig& data = config().data;
     if (data.has("path") && data.get<std::string>("path").empty())
-      throw ConfigError("data.path: the run names no data; load it with set={\"data.path\": …}");
+      throw ConfigError(name_option("TextOptions::path") +
+                        ": the run names no data; name them when it is loaded");
     const TaskEvaluation result = [&] {
       const ComputeScope compute;
       return loaded_.task->open_evaluation({.split = split, .limit = limit})->evaluate();

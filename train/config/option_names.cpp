@@ -25,6 +25,7 @@ void use_keys_in_messages() {
                     {"SpeechModelOptions::max_frames", "model.max_frames"},
                     {"PromptOptions::chat_template", "data.chat_template"},
                     {"TextOptions::eval_context", "data.eval_context"},
+                    {"TextOptions::path", "data.path"},
                     {"TextOptions::sequence_length", "data.sequence_length"},
                     {"TextOptions::test_path", "data.test_path"},
                     {"TextOptions::test_share", "data.test_share"},
