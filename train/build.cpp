@@ -1,5 +1,6 @@
 #include "train/build.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "core/device_control.h"
@@ -77,6 +78,12 @@ void add_adapters(const Config& config, Module& model) {
   for (const std::string& name : all)
     if (targets.matches(name)) layers.push_back(name);
   if (layers.empty()) throw ConfigError("lora.targets: expected at least one pattern");
+  for (const auto& [name, tensor] : model.saved_tensors())
+    for (const std::string& layer : layers)
+      if (name == layer + ".weight" && config.lora.rank > std::min(tensor.size(0), tensor.size(1)))
+        throw ConfigError(concat_text("lora.rank: expected at most ",
+                                      std::min(tensor.size(0), tensor.size(1)), ", the smaller side of ",
+                                      name, " ", tensor.shape(), ", got ", config.lora.rank));
   add_low_rank_adapters(
       model, layers, {.rank = config.lora.rank, .alpha = config.lora.alpha, .dropout = config.lora.dropout});
 }

@@ -1,14 +1,17 @@
 #include "data/text/piece_model.h"
 
+#include <cstring>
 #include <functional>
 
 #include "core/base/errors.h"
+#include "data/files/text_lines.h"
 
 namespace tapeformer {
 namespace {
 
 // Numbers of fields of sentencepiece_model.proto, and of the settings, in the range for extensions.
-enum : uint64_t { kNormalizer = 3, kAddsSpace = 3, kRemovesSpaces = 4, kSettings = 4001 };
+enum : uint64_t { kNormalizer = 3, kDenormalizer = 5, kSettings = 4001 };
+enum : uint64_t { kCharacterMap = 2, kAddsSpace = 3, kRemovesSpaces = 4 };
 enum : uint64_t { kStart = 1, kStop = 2, kVocabulary = 3, kPrefix = 4 };
 enum : uint64_t { kVarint = 0, kFixed64 = 1, kText = 2, kFixed32 = 5 };
 
@@ -73,6 +76,51 @@ class FieldReader {
   size_t at_ = 0;
 };
 
+// A table of normalised texts, which the library reads without checks of its bounds: the size of a trie in
+// bytes, the trie, and texts that end with NUL bytes. The trie is a double array of darts-clone, whose keys
+// are texts and whose values are positions of normalised texts.
+class CharacterMap {
+ public:
+  explicit CharacterMap(std::string_view table) {
+    uint32_t bytes = 0;
+    if (table.size() < sizeof bytes) return;
+    std::memcpy(&bytes, table.data(), sizeof bytes);
+    table.remove_prefix(sizeof bytes);
+    if (bytes >= table.size()) return;
+    units_.resize(bytes / sizeof(uint32_t));
+    std::memcpy(units_.data(), table.data(), units_.size() * sizeof(uint32_t));
+    texts_ = table.substr(bytes);
+  }
+  // Returns whether the library stays within the table for all texts.
+  bool is_valid() {
+    return !units_.empty() && texts_.back() == '\0' && find_invalid_utf8(texts_) == std::string_view::npos &&
+           is_node_valid(0, 0, 0);
+  }
+
+ private:
+  // Checks a node and the nodes below it. `length` and `ends` are the bytes before the node, and the number
+  // of keys among their prefixes.
+  bool is_node_valid(size_t node, int length, int ends) {
+    constexpr int kMaxLength = 256, kMaxEnds = 32;  // the library has space for 32 keys
+    constexpr int kMaxVisits = 1 << 20;
+    const uint32_t unit = units_[node];
+    const size_t base = node ^ ((unit >> 10) << ((unit & (1U << 9)) >> 6));
+    if (++visits_ > kMaxVisits || length > kMaxLength || (base | 0xFF) >= units_.size()) return false;
+    if ((unit >> 8 & 1) != 0) {
+      const size_t text = units_[base] & 0x7FFFFFFF;
+      if (++ends > kMaxEnds || text >= texts_.size() || (texts_[text] & 0xC0) == 0x80) return false;
+    }
+    for (uint32_t byte = 0; byte < 256; ++byte)
+      if ((units_[base ^ byte] & 0x800000FF) == byte && !is_node_valid(base ^ byte, length + 1, ends))
+        return false;
+    return true;
+  }
+
+  std::vector<uint32_t> units_;
+  std::string_view texts_;
+  int visits_ = 0;
+};
+
 std::string write_varint(uint64_t value) {
   std::string text;
   for (; value >= 0x80; value >>= 7) text += static_cast<char>(value | 0x80);
@@ -108,8 +156,11 @@ PieceModel parse_piece_model(std::string_view text, const std::string& source) {
       result.settings = parse_settings(field.text, source);
       end = field.start;
     }
-    if (field.number != kNormalizer) return;
+    if (field.number != kNormalizer && field.number != kDenormalizer) return;
     FieldReader(field.text, source).visit([&](const FieldReader::Field& part) {
+      if (part.number == kCharacterMap && !part.text.empty() && !CharacterMap(part.text).is_valid())
+        throw DataError(source + ": the table of normalised characters is damaged");
+      if (field.number == kDenormalizer) return;
       if (part.number == kAddsSpace) result.adds_space = part.value != 0;
       if (part.number == kRemovesSpaces) result.removes_spaces = part.value != 0;
     });

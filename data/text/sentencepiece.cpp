@@ -47,13 +47,28 @@ size_t count_line_bytes(std::string_view text, size_t max_bytes) {
 }
 
 // Returns ": " and the message of a status, without the source file, line and condition that SentencePiece
-// writes before it. Returns "" if nothing else is left.
+// writes before it. Returns "" if nothing else is left. A message can contain a piece of any length.
 std::string describe_status(const sentencepiece::util::Status& status) {
+  constexpr size_t kMaxShown = 300;
   static const std::regex kSource("[^ ]*\\.(cc|h)\\([0-9]+\\) \\[.*?\\]( |$)");
-  std::string text = std::regex_replace(status.error_message(), kSource, "");
+  std::string text(std::string_view(status.error_message()).substr(0, kMaxShown));
+  text = std::regex_replace(text, kSource, "");
   text.erase(0, text.find_first_not_of(" \n"));
   text.erase(text.find_last_not_of(" \n") + 1);
   return text.empty() ? "" : ": " + text;
+}
+
+constexpr const char *kLogLevelName = "minloglevel", *kFatalOnly = "2";
+
+// Loads a model. The library has no function that sets the level of its log, but the trainer sets the level
+// before it refuses to train without a text.
+void load_model(sentencepiece::SentencePieceProcessor& processor, const std::string& model,
+                const std::string& source) {
+  [[maybe_unused]] static const auto refused =
+      sentencepiece::SentencePieceTrainer::Train({{kLogLevelName, kFatalOnly}});
+  const auto status = processor.LoadFromSerializedProto(model);
+  if (model.empty() || !status.ok())
+    throw DataError(source + ": is not a SentencePiece model or is damaged" + describe_status(status));
 }
 
 class SentencePieceTokenizer final : public Tokenizer {
@@ -62,10 +77,8 @@ class SentencePieceTokenizer final : public Tokenizer {
       : model_(model), unknown_(unknown) {
     const PieceModel parsed = parse_piece_model(model, source);
     settings_ = parsed.settings;
-    const auto status = processor_.LoadFromSerializedProto(
-        settings_.prefixes_texts ? remove_added_space(parsed.model) : parsed.model);
-    if (model.empty() || !status.ok())
-      throw DataError(source + ": is not a SentencePiece model or is damaged" + describe_status(status));
+    load_model(processor_, settings_.prefixes_texts ? remove_added_space(parsed.model) : parsed.model,
+               source);
     for (int token = 0; token < processor_.GetPieceSize(); ++token) texts_.push_back(piece_text(token));
     texts_.resize(std::max(texts_.size(), static_cast<size_t>(settings_.vocabulary_size)));
     for (const auto* tokens : {&settings_.start_tokens, &settings_.stop_tokens})
@@ -256,8 +269,7 @@ std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string&
 
 PieceTokens find_piece_tokens(const std::string& model, const std::string& source) {
   sentencepiece::SentencePieceProcessor processor;
-  if (const auto status = processor.LoadFromSerializedProto(model); model.empty() || !status.ok())
-    throw DataError(source + ": is not a SentencePiece model or is damaged" + describe_status(status));
+  load_model(processor, model, source);
   return {processor.GetPieceSize(), processor.bos_id(), processor.eos_id()};
 }
 
@@ -281,7 +293,7 @@ std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int
                                                   {"input_sentence_size", std::to_string(kTrainingSentences)},
                                                   {"shuffle_input_sentence", "true"},
                                                   {"num_threads", "1"},
-                                                  {"minloglevel", "2"}},
+                                                  {kLogLevelName, kFatalOnly}},
                                                  &sentences, &model);
   if (!status.ok())
     throw ConfigError(concat_text("SentencePiece cannot train a vocabulary of ", vocabulary,

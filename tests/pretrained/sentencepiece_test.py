@@ -83,9 +83,25 @@ def test_export(folder: pathlib.Path, model: bytes) -> None:
     assert "a GGUF file needs a tokenizer" in error, error
 
 
+def field(number: int, content: bytes) -> bytes:
+    """Returns a field of a protocol buffer."""
+    size = b""
+    count = len(content)
+    while count >= 128:
+        size, count = size + bytes([count % 128 + 128]), count // 128
+    return bytes([number << 3 | 2]) + size + bytes([count]) + content
+
+
 def test_errors(folder: pathlib.Path, model: bytes) -> None:
+    sample = field(1, field(1, b"the") + field(2, b"another token"))
+    byte_piece = field(1, field(1, b"x" * 200_000) + b"\x18\x06")
+    table = np.arange(600, dtype=np.uint32) << 10  # nodes whose children are outside of the table
+    characters = field(3, field(2, np.uint32(table.nbytes).tobytes() + table.tobytes() + b"a\0"))
     for name, damaged, text in (
         ("cut", model[:-7], "is not a SentencePiece model or is damaged"),
+        ("self-test", model + field(4, sample), "Self-test failures"),
+        ("byte", byte_piece + model, "is not a SentencePiece model or is damaged"),
+        ("characters", model + characters, "the table of normalised characters is damaged"),
         ("spaces", train(folder, remove_extra_whitespaces=True), "removes spaces at the start of texts"),
     ):
         error = models.call(PROGRAM, "import", make_folder(folder, name, damaged), folder / "none", status=3)
@@ -99,6 +115,7 @@ def main() -> None:
         model = train(folder)
         compare(folder, "bpe", model)
         compare(folder, "unigram", train(folder, model_type="unigram", add_dummy_prefix=False))
+        compare(folder, "characters", train(folder, normalization_rule_name="nfkc_cf", add_dummy_prefix=False))
         compare(folder, "line-ends", train(folder, user_defined_symbols=["\n\n", "\n\n\n"], add_dummy_prefix=False))
         test_start_tokens(folder, model)
         test_export(folder, model)

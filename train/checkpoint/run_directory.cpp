@@ -61,6 +61,11 @@ void require_utf8(const Config& config, const std::string& run_dir) {
   }
 }
 
+std::filesystem::path find_run_folder(const std::filesystem::path& checkpoint) {
+  const std::filesystem::path parent = checkpoint.parent_path();
+  return parent.filename() == kCheckpointFolderName ? parent.parent_path() : std::filesystem::path();
+}
+
 void check_resume_config(const Config& saved, const Config& current, const std::string& folder) {
   std::string differences;
   for (const std::string& key : find_differing_keys(saved, current))

@@ -57,6 +57,9 @@ class RunDirectory {
 // config is not valid UTF-8.
 void require_utf8(const Config& config, const std::string& run_dir);
 
+// Returns the run directory of a checkpoint, or "" for a checkpoint outside of a run directory.
+std::filesystem::path find_run_folder(const std::filesystem::path& checkpoint);
+
 // Throws RunDirectoryError if the configs `saved` and `current` differ in a key that must not change on
 // resume. `saved` is the config of the checkpoint in `folder`, and `current` is the config of the run that
 // continues from this checkpoint. The message lists the keys with both values.

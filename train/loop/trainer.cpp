@@ -12,6 +12,7 @@
 #include "train/build.h"
 #include "train/checkpoint/adapters.h"
 #include "train/checkpoint/initial_weights.h"
+#include "train/checkpoint/source_facts.h"
 #include "train/distributed/gather.h"
 #include "train/distributed/replicas.h"
 #include "train/loop/divergence.h"
@@ -298,6 +299,8 @@ std::string Trainer::open_run(const RunDirectory& directory) {
   else
     prepare_new_run(directory, config_);
   if (saved) restore(*saved);
+  if (!saved && keeps_initial_tokens(config_))
+    write_source_facts(directory.folder(), read_source_facts(find_initial_checkpoint(config_.model.init)));
   run_log_ = std::make_unique<RunLog>(&directory.folder(), options_.quiet, state_, task_->speed_unit());
   if (config_.run.tensorboard) run_log_->open_event_file(directory.folder(), state_, to_toml(config_));
   return saved ? to_json(*saved) : "";

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/base/errors.h"
 #include "data/text/bpe/byte_alphabet.h"
@@ -20,32 +21,41 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kMaxShownProblems = 4;
-
-std::string join(const std::vector<std::string>& problems) {
+std::string join(const std::vector<std::string>& parts, const char* separator) {
   std::string text;
-  for (size_t i = 0; i < std::min(problems.size(), kMaxShownProblems); ++i)
-    text += (i > 0 ? "; " : "") + problems[i];
-  return problems.size() > kMaxShownProblems ? text + "; …" : text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : separator) + part;
+  return text;
 }
 
 ConfigJson make_fields(const ModelFamily& family, const Config& config, const AutoregressiveModel& model,
                        const ExportOptions& options) {
-  const int64_t length = options.context_length > 0 ? options.context_length : model.options().max_length;
+  const int64_t length = options.context_length > 0
+                             ? options.context_length
+                             : std::max(options.facts.context_length, model.options().max_length);
   return write_family_config(family, config, model.options().vocabulary_size, length);
 }
 
-// Adds the tokens that begin and end texts.
-void add_special_tokens(const Tokenizer& tokenizer, ConfigJson& json) {
-  const std::span<const int32_t> start = tokenizer.start_tokens(), stop = tokenizer.stop_tokens();
-  if (!start.empty()) json["bos_token_id"] = start.front();
+// Returns the facts with the start token of the tokenizer if it has one, and without tokens that it does not
+// have.
+SourceFacts complete_facts(SourceFacts facts, const Tokenizer& tokenizer) {
+  for (int64_t* const token : {&facts.start_token, &facts.padding_token})
+    if (*token >= tokenizer.vocabulary_size()) *token = -1;
+  if (!tokenizer.start_tokens().empty()) facts.start_token = tokenizer.start_tokens().front();
+  return facts;
+}
+
+// Adds the tokens that begin, end and fill texts.
+void add_special_tokens(const Tokenizer& tokenizer, const SourceFacts& facts, ConfigJson& json) {
+  const std::span<const int32_t> stop = tokenizer.stop_tokens();
+  if (facts.start_token >= 0) json["bos_token_id"] = facts.start_token;
+  if (facts.padding_token >= 0) json["pad_token_id"] = facts.padding_token;
   if (stop.size() == 1)
     json["eos_token_id"] = stop.front();
   else if (!stop.empty())
     json["eos_token_id"] = std::vector<int32_t>(stop.begin(), stop.end());
 }
 
-std::string get_token_text(const BpeModel& tokenizer, int32_t token) {
+std::string get_token_text(const BpeModel& tokenizer, int64_t token) {
   for (const BpeAddedToken& added : tokenizer.added_tokens)
     if (added.id == token) return added.text;
   return tokenizer.pieces[static_cast<size_t>(token)];
@@ -56,11 +66,14 @@ ConfigJson make_tokenizer_config(const BpeModel& tokenizer, const ConfigJson& fi
   ConfigJson json{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
   for (const char* key : {"max_position_embeddings", "n_positions"})
     if (fields.contains(key)) json["model_max_length"] = fields.at(key);
-  if (!tokenizer.start_tokens.empty())
-    json["bos_token"] = get_token_text(tokenizer, tokenizer.start_tokens.front());
-  if (!tokenizer.stop_tokens.empty())
-    json["eos_token"] = get_token_text(tokenizer, tokenizer.stop_tokens.front());
-  if (!options.chat_template.empty()) json["chat_template"] = options.chat_template;
+  const auto add_token = [&](const char* key, int64_t token) {
+    if (token < 0) return;
+    if (const std::string text = get_token_text(tokenizer, token); !text.empty()) json[key] = text;
+  };
+  add_token("bos_token", options.facts.start_token);
+  add_token("eos_token", tokenizer.stop_tokens.empty() ? -1 : tokenizer.stop_tokens.front());
+  add_token("pad_token", options.facts.padding_token);
+  if (!options.facts.chat_template.empty()) json["chat_template"] = options.facts.chat_template;
   return json;
 }
 
@@ -70,7 +83,7 @@ ConfigJson make_piece_config(const PieceModel& pieces, const ExportOptions& opti
                   {"add_bos_token", !pieces.settings.start_tokens.empty()},
                   {"add_eos_token", false},
                   {"clean_up_tokenization_spaces", false}};
-  if (!options.chat_template.empty()) json["chat_template"] = options.chat_template;
+  if (!options.facts.chat_template.empty()) json["chat_template"] = options.facts.chat_template;
   return json;
 }
 
@@ -85,10 +98,24 @@ GgufWriteType choose_type(const FamilyTensor& tensor, GgufWriteType type) {
   return type == GgufWriteType::q8_0 && tensor.shape[-1] % kBlock != 0 ? GgufWriteType::float32 : type;
 }
 
-// Throws ConfigError if a number is too large for float16, which is also the type of the scales of q8_0.
+// Returns the largest number of the type. The scales of q8_0 are float16.
+float get_limit(GgufWriteType type) {
+  switch (type) {
+    case GgufWriteType::float16:
+      return 65504.0F;
+    case GgufWriteType::q8_0:
+      return 65504.0F * 127;
+    case GgufWriteType::bfloat16:
+      return 0x1.FEp127F;
+    case GgufWriteType::float32:
+      break;
+  }
+  return std::numeric_limits<float>::max();
+}
+
+// Throws ConfigError if a number is too large for the type.
 Tensor check_range(const Tensor& tensor, const std::string& name, GgufWriteType type) {
-  const float limit = type == GgufWriteType::float16 ? 65504.0F : 65504.0F * 127;
-  if (type != GgufWriteType::float16 && type != GgufWriteType::q8_0) return tensor;
+  const float limit = get_limit(type);
   const float* const values = tensor.data<float>();
   if (std::any_of(values, values + tensor.numel(), [&](float x) { return std::abs(x) > limit; }))
     throw ConfigError(name + ": has numbers that are too large for the type; choose --type float32");
@@ -114,17 +141,31 @@ int64_t get_file_type(GgufWriteType type) {
 const ModelFamily& choose_model_family(const Config& config, const std::string& name) {
   if (!name.empty()) {
     const ModelFamily& family = find_model_family(name, "--family");
-    const std::vector<std::string> problems = find_family_problems(family, config);
-    if (problems.empty()) return family;
-    throw ConfigError("the family " + name + " has no such model: " + join(problems));
+    const FamilyProblems problems = find_family_problems(family, config);
+    if (problems.texts.empty()) return family;
+    throw ConfigError("the family " + name + " has no such model: " + join(problems.texts, "; "));
   }
-  std::string text;
+  std::optional<FamilyProblems> nearest;
+  std::string nearest_name;
   for (const ModelFamily& family : list_model_families()) {
-    const std::vector<std::string> problems = find_family_problems(family, config);
-    if (problems.empty()) return family;
-    text += "\n  " + family.name + ": " + join(problems);
+    const FamilyProblems problems = find_family_problems(family, config);
+    if (problems.texts.empty()) return family;
+    const auto rank = [](const FamilyProblems& p) { return std::pair(!p.is_complete, p.texts.size()); };
+    if (nearest && rank(problems) >= rank(*nearest)) continue;
+    nearest = problems;
+    nearest_name = family.name;
   }
-  throw ConfigError("no family of other programs has such a model:" + text);
+  std::vector<std::string> others;
+  for (const ModelFamily& family : list_model_families())
+    if (family.name != nearest_name) others.push_back(family.name);
+  throw ConfigError("no family of other programs has such a model; the nearest is " + nearest_name + ": " +
+                    join(nearest->texts, "; ") + "\nother families: " + join(others, ", ") +
+                    "; --family NAME names the differences from one of them");
+}
+
+void check_folder_type(GgufWriteType type) {
+  if (type != GgufWriteType::bfloat16 && type != GgufWriteType::float32)
+    throw ConfigError("--type: folders of Hugging Face have float32 or bfloat16");
 }
 
 std::optional<BpeModel> convert_to_bpe(const Tokenizer* tokenizer) {
@@ -140,15 +181,14 @@ std::optional<BpeModel> convert_to_bpe(const Tokenizer* tokenizer) {
 
 void write_huggingface_folder(const std::string& folder, const ModelFamily& family, const Config& config,
                               const AutoregressiveModel& model, const Tokenizer* tokenizer,
-                              const ExportOptions& options) {
+                              ExportOptions options) {
+  check_folder_type(options.type);
   const bool is_narrow = options.type == GgufWriteType::bfloat16;
-  if (!is_narrow && options.type != GgufWriteType::float32)
-    throw ConfigError("--type: folders of Hugging Face have float32 or bfloat16");
   std::map<std::string, Tensor> tensors;
   for (const FamilyTensor& tensor :
        list_family_tensors(family, PretrainedFormat::huggingface, get_family_sizes(model.options().encoder),
                            model.saved_tensors())) {
-    const Tensor values = tensor.read();
+    const Tensor values = check_range(tensor.read(), tensor.name, options.type);
     tensors[tensor.name] = is_narrow ? values.to(DType::bfloat16) : values;
   }
   write_safetensors(folder + "/model.safetensors", tensors, {{"format", "pt"}});
@@ -156,8 +196,9 @@ void write_huggingface_folder(const std::string& folder, const ModelFamily& fami
   fields["dtype"] = fields["torch_dtype"] = is_narrow ? "bfloat16" : "float32";
   ConfigJson generation{{"do_sample", false}};
   if (tokenizer) {
-    add_special_tokens(*tokenizer, fields);
-    add_special_tokens(*tokenizer, generation);
+    options.facts = complete_facts(options.facts, *tokenizer);
+    add_special_tokens(*tokenizer, options.facts, fields);
+    add_special_tokens(*tokenizer, options.facts, generation);
   }
   if (const std::optional<BpeModel> bpe = convert_to_bpe(tokenizer)) {
     replace_file(folder + "/tokenizer.json", write_tokenizer_json(*bpe, false));
@@ -183,8 +224,12 @@ void write_gguf_model(const std::string& path, const ModelFamily& family, const 
                                                           {"general.file_type", get_file_type(options.type)}};
   const ConfigJson fields = make_fields(family, config, model, options);
   for (auto& entry : write_gguf_config(family, fields)) metadata.push_back(std::move(entry));
+  const SourceFacts facts = complete_facts(options.facts, *own_tokenizer);
   for (auto& entry : write_gguf_tokenizer(*tokenizer)) metadata.push_back(std::move(entry));
-  if (!options.chat_template.empty()) metadata.emplace_back("tokenizer.chat_template", options.chat_template);
+  for (const auto& [key, token] : {std::pair("tokenizer.ggml.bos_token_id", facts.start_token),
+                                   std::pair("tokenizer.ggml.padding_token_id", facts.padding_token)})
+    if (token >= 0) metadata.emplace_back(key, token);
+  if (!facts.chat_template.empty()) metadata.emplace_back("tokenizer.chat_template", facts.chat_template);
   std::vector<GgufOutput> outputs;
   if (const Tensor divisors = make_gguf_rotary_divisors(fields); divisors.defined())
     outputs.push_back(

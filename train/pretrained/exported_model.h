@@ -6,6 +6,7 @@
 
 #include "data/text/bpe/bpe_model.h"
 #include "models/autoregressive_model.h"
+#include "train/checkpoint/source_facts.h"
 #include "train/config/config.h"
 #include "train/pretrained/families/model_family.h"
 #include "train/pretrained/gguf_writer.h"
@@ -14,23 +15,27 @@ namespace tapeformer {
 
 struct ExportOptions {
   GgufWriteType type = GgufWriteType::float32;  // of matrices; vectors are float32 in GGUF files
-  int64_t context_length = 0;                   // longest text of the model; 0: data.sequence_length
-  std::string chat_template = {};               // Jinja template of conversations; empty: none
+  // Longest text of the model; 0: the longer one of facts.context_length and data.sequence_length.
+  int64_t context_length = 0;
+  SourceFacts facts = {};
 };
 
 // Returns the family that can describe the model: `name`, or the first one if `name` is empty. Throws
-// ConfigError with the settings that the family does not have.
+// ConfigError with the settings that the family, or the one with the fewest such settings, does not have.
 const ModelFamily& choose_model_family(const Config& config, const std::string& name);
 
 // Returns the tokenizer as a BPE tokenizer with the same tokens, if it is one or if its tokens are bytes.
 std::optional<BpeModel> convert_to_bpe(const Tokenizer* tokenizer);
 
+// Throws ConfigError if a folder of Hugging Face cannot have the type.
+void check_folder_type(GgufWriteType type);
+
 // Writes config.json, generation_config.json, model.safetensors and the files of the tokenizer, which may be
 // null, into a folder.
-// Throws ConfigError if the family cannot describe the weights, or if options.type is a type of GGUF files.
+// Throws ConfigError if the family or options.type cannot describe the weights.
 void write_huggingface_folder(const std::string& folder, const ModelFamily& family, const Config& config,
                               const AutoregressiveModel& model, const Tokenizer* tokenizer,
-                              const ExportOptions& options);
+                              ExportOptions options);
 
 // Writes a GGUF file. Throws ConfigError as write_huggingface_folder(), and if convert_to_bpe() returns
 // nothing.

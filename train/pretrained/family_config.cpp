@@ -85,10 +85,16 @@ std::vector<std::string> read_layer_kinds(const ModelFamily& family, ConfigJson&
   return shorten_pattern(kinds, kinds.size());
 }
 
-void rename_aliases(const ModelFamily& family, ConfigJson& config) {
+void rename_aliases(const ModelFamily& family, ConfigJson& config, const std::string& source) {
+  check_rotary_names(family, config, source);
   for (const FamilyField& field : family.fields)
     for (const std::string& alias : field.aliases) {
-      if (!is_missing(config, alias) && is_missing(config, field.key)) config[field.key] = config.at(alias);
+      if (!is_missing(config, alias)) {
+        if (is_missing(config, field.key)) config[field.key] = config.at(alias);
+        if (config.at(field.key) != config.at(alias))
+          refuse_field(source, alias, field.key + ", " + describe_json(config.at(field.key)),
+                       config.at(alias));
+      }
       config.erase(alias);
     }
 }
@@ -217,7 +223,7 @@ void write_layer_kinds(const ModelFamily& family, const Config& config, ConfigJs
 
 Config read_family_config(const ModelFamily& family, const ConfigJson& fields, const std::string& source) {
   ConfigJson config = fields;
-  rename_aliases(family, config);
+  rename_aliases(family, config, source);
   if (family.read_fields) family.read_fields(config, source);
   read_rotary_fields(family, config, source);
   std::vector<std::string> settings = kRunSettings;
@@ -256,21 +262,18 @@ ConfigJson write_family_config(const ModelFamily& family, const Config& original
       write_field(field, *value, json);
   }
   write_layer_kinds(family, config, json);
-  for (const FamilyField& field : family.fields) {
+  for (const FamilyField& field : family.fields)
     if (field.key == "max_position_embeddings") json[field.key] = max_length;
-    // Earlier versions of transformers know only the other names of rotary positions.
-    if (field.key == "rope_theta" || field.key == "partial_rotary_factor")
-      for (const std::string& alias : field.aliases) json[alias] = json[field.key];
-  }
+  write_rotary_aliases(family, json);
   write_rotary_fields(family, json);
   if (family.write_fields) family.write_fields(json);
   json["vocab_size"] = vocabulary;
   return json;
 }
 
-std::vector<std::string> find_family_problems(const ModelFamily& family, const Config& config) {
+FamilyProblems find_family_problems(const ModelFamily& family, const Config& config) {
   const Config own = complete_model_sizes(config);
-  std::vector<std::string> problems;
+  FamilyProblems problems;
   const auto is_kind = [&](const std::string& name) {
     return std::any_of(family.layer_kinds.begin(), family.layer_kinds.end(),
                        [&](const auto& known) { return known.second == name; });
@@ -278,19 +281,20 @@ std::vector<std::string> find_family_problems(const ModelFamily& family, const C
   const std::string& own_kind = family.layer_kinds[0].second;
   const std::vector<std::string>& kinds = own.model.attention;
   if (!is_listed(kinds, own_kind) || !std::all_of(kinds.begin(), kinds.end(), is_kind))
-    return {"model.attention = " + format_config_value(own, "model.attention") + ", expected \"" + own_kind +
-            "\""};
+    return {{"model.attention = " + format_config_value(own, "model.attention") + ", expected \"" + own_kind +
+             "\""},
+            false};
   const auto add = [&](const Config& described) {
     for (const std::string& key : find_differing_keys(own, described))
       if (is_function_key(key))
-        problems.push_back(key + " = " + format_config_value(own, key) + ", expected " +
-                           format_config_value(described, key));
+        problems.texts.push_back(key + " = " + format_config_value(own, key) + ", expected " +
+                                 format_config_value(described, key));
   };
   try {
     add(complete_model_sizes(
         read_family_config(family, write_family_config(family, config, 1, 2), family.name)));
   } catch (const CheckpointError& error) {
-    problems.emplace_back(error.what());
+    problems = {{std::string(error.what()).substr(family.name.size() + 2)}, false};  // without "NAME: "
   }
   return problems;
 }

@@ -19,9 +19,12 @@ Config read_family_config(const ModelFamily& family, const ConfigJson& config, c
 ConfigJson write_family_config(const ModelFamily& family, const Config& config, int64_t vocabulary,
                                int64_t max_length);
 
-// Returns the settings of the model that the family does not have, such as
-// `model.norm = "post", expected "pre"`.
-std::vector<std::string> find_family_problems(const ModelFamily& family, const Config& config);
+// Settings of a model that a family does not have.
+struct FamilyProblems {
+  std::vector<std::string> texts = {};  // such as `model.norm = "post", expected "pre"`
+  bool is_complete = true;              // false: others are unknown, because the attention has another kind
+};
+FamilyProblems find_family_problems(const ModelFamily& family, const Config& config);
 
 // Returns the config with numbers in place of 0 in the options that have a default of this kind, such as
 // model.width.

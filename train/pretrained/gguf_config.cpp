@@ -5,6 +5,7 @@
 #include "core/base/errors.h"
 #include "core/system/printable.h"
 #include "train/config/value.h"
+#include "train/pretrained/families/rotary_fields.h"
 #include "train/pretrained/gguf_rotary.h"
 
 namespace tapeformer {
@@ -60,6 +61,10 @@ ConfigJson read_gguf_config(const ModelFamily& family, const GgufFile& file) {
       config["head_dim"] != file.get<int64_t>(value_length))
     throw CheckpointError(file.path() + ": " + value_length + ": differs from the length of keys");
   read_gguf_rotary(family, file, config);
+  for (const auto& [key, name] : {std::pair("bos_token_id", "tokenizer.ggml.bos_token_id"),
+                                  std::pair("pad_token_id", "tokenizer.ggml.padding_token_id")})
+    if (file.has(name)) config[key] = file.get<int64_t>(name);
+  write_rotary_aliases(family, config);
   for (const FamilyField& field : family.fields) {
     if (field.option == "tied_embeddings") config[field.key] = !has_tensor(file, "output.weight");
     if (field.option == "projection_biases")

@@ -240,7 +240,8 @@ uint64_t read_alignment(const std::map<std::string, GgufValue>& metadata) {
   return static_cast<uint64_t>(*value);
 }
 
-// Checks that the tensors are aligned, do not overlap and end within the file.
+// Checks that each tensor begins at the first aligned byte after the tensor before it, and that the last one
+// ends the file. Otherwise the header is damaged, and the data may begin at another byte.
 void check_layout(const std::map<std::string, GgufTensor>& tensors, uint64_t alignment, uint64_t data_bytes) {
   std::vector<std::pair<const std::string, GgufTensor> const*> in_order;
   for (const auto& item : tensors) in_order.push_back(&item);
@@ -249,16 +250,17 @@ void check_layout(const std::map<std::string, GgufTensor>& tensors, uint64_t ali
   uint64_t end = 0;
   for (const auto* item : in_order) {
     const auto& [name, tensor] = *item;
-    if (tensor.offset % alignment != 0)
-      fail_header("tensor ", quote(name), " begins at byte ", tensor.offset, ", expected a multiple of ",
-                  alignment);
-    if (tensor.offset < end)
-      fail_header("tensor ", quote(name), " begins at byte ", tensor.offset, ", within another tensor");
+    const uint64_t begin = (end + alignment - 1) / alignment * alignment;
+    if (tensor.offset != begin)
+      fail_header("tensor ", quote(name), " begins at byte ", tensor.offset, " of the data, expected ",
+                  begin);
     if (tensor.offset > data_bytes || tensor.bytes > data_bytes - tensor.offset)
       fail_header("tensor ", quote(name), " has ", tensor.bytes, " bytes from byte ", tensor.offset,
                   ", and the file has ", data_bytes, " bytes of data; it may be cut off");
     end = tensor.offset + tensor.bytes;
   }
+  if (data_bytes - end >= alignment)
+    fail_header("has ", data_bytes - end, " bytes after the tensors, expected less than ", alignment);
 }
 
 // Reads `count` entries with names, and calls read(name) for each.

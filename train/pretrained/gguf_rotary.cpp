@@ -109,17 +109,22 @@ void read_gguf_rotary(const ModelFamily& family, const GgufFile& file, ConfigJso
           concat_text(file.path(), ": ", key, ": is ", rotated, ", and heads have ", dim, " dimensions"));
     config["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(dim);
   }
-  const std::string type_key = prefix + "rope.scaling.type";
-  if (file.has(type_key) && file.get<std::string>(type_key) != "none")
+  const std::string type_key = prefix + "rope.scaling.type", factor_key = prefix + "rope.scaling.factor";
+  // The type of a file without a type is "linear". The factor 0 stands for none.
+  const double factor = file.has(factor_key) ? file.get<double>(factor_key) : 0;
+  const std::string type = file.has(type_key)           ? file.get<std::string>(type_key)
+                           : factor != 0 && factor != 1 ? "linear"
+                                                        : "none";
+  if (type != "none") {
+    config[kScaling][kType] = type;
     for (const auto& [name, entry] : kScalingKeys) {
-      if (!file.has(prefix + name)) continue;
-      if (entry == kType)
-        config[kScaling][entry] = file.get<std::string>(prefix + name);
-      else if (entry == kLength)
+      if (!file.has(prefix + name) || entry == kType) continue;
+      if (entry == kLength)
         config[kScaling][entry] = file.get<int64_t>(prefix + name);
       else
         config[kScaling][entry] = file.get<double>(prefix + name);
     }
+  }
   // Linear files may name the length, which has no effect.
   if (config.contains(kScaling) && config[kScaling][kType] == "linear")
     for (const char* entry : {kLength, "beta_fast", "beta_slow"}) config[kScaling].erase(entry);

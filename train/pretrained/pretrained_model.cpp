@@ -1,10 +1,12 @@
 #include "train/pretrained/pretrained_model.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <optional>
 
 #include "core/base/errors.h"
+#include "data/files/text_lines.h"
 #include "train/build.h"
 #include "train/finite.h"
 #include "train/pretrained/families/field_checks.h"
@@ -70,6 +72,21 @@ std::unique_ptr<AutoregressiveModel> load_model(const ModelFamily& family, Pretr
   return model;
 }
 
+// Returns a token in a field, or -1 if the field names none.
+int64_t read_token(const ConfigJson& fields, const char* key, int64_t vocabulary) {
+  const ConfigJson value = get_optional_field(fields, key, -1);
+  return is_integer(value) && value >= 0 && value < vocabulary ? value.get<int64_t>() : -1;
+}
+
+SourceFacts read_facts(const ConfigJson& fields, int64_t vocabulary) {
+  SourceFacts facts{.start_token = read_token(fields, "bos_token_id", vocabulary),
+                    .padding_token = read_token(fields, "pad_token_id", vocabulary)};
+  for (const char* key : {"n_positions", "max_position_embeddings"})
+    if (const ConfigJson length = get_optional_field(fields, key, 0); is_integer(length) && length > 0)
+      facts.context_length = std::min<int64_t>(length.get<int64_t>(), INT32_MAX);
+  return facts;
+}
+
 // Returns a tokenizer with as many tokens as the embedding has rows.
 using TokenizerReader = std::function<std::shared_ptr<const Tokenizer>(int64_t rows)>;
 
@@ -81,16 +98,19 @@ std::shared_ptr<const Tokenizer> fit_tokenizer(BpeModel model, int64_t rows, con
 PretrainedModel read_model(const ModelFamily& family, PretrainedFormat format, ConfigJson fields,
                            const WeightSource& source, const std::string& config_name,
                            const TokenizerReader& read_tokenizer) {
-  // Files without a predictor have tied embeddings, also if the config does not say so.
+  // Files without a predictor have tied embeddings, unless the config says that a tensor is missing.
   const std::string predictor = find_predictor_name(family, format);
   for (const FamilyField& field : family.fields)
-    if (field.option == "tied_embeddings" && !source.entries().contains(predictor)) fields[field.key] = true;
+    if (field.option == "tied_embeddings" && is_missing(fields, field.key) &&
+        !source.entries().contains(predictor))
+      fields[field.key] = true;
   PretrainedModel result{.config = read_family_config(family, fields, config_name)};
   const int64_t vocabulary = find_vocabulary(family, format, source);
   check_vocabulary(fields, vocabulary, config_name);
   result.tokenizer = read_tokenizer(vocabulary);
   result.config.data.options.set("tokenizer", result.tokenizer->name());
   result.model = load_model(family, format, result.config, vocabulary, source);
+  result.facts = read_facts(fields, vocabulary);
   return result;
 }
 
@@ -98,7 +118,10 @@ PretrainedModel read_model(const ModelFamily& family, PretrainedFormat format, C
 std::string read_chat_template(const HuggingFaceFolder& folder) {
   const std::string key = "chat_template", file = "chat_template.jinja", config = "tokenizer_config.json";
   if (folder.has_file(file)) try {
-      return read_file(folder.file_path(file), kMaxTemplateBytes);
+      std::string text = read_file(folder.file_path(file), kMaxTemplateBytes);
+      if (find_invalid_utf8(text) != std::string::npos)
+        throw CheckpointError(folder.file_path(file) + ": is not valid UTF-8");
+      return text;
     } catch (const FileError& error) {
       throw CheckpointError(error.what());
     }
@@ -132,7 +155,7 @@ PretrainedModel read_gguf_file(const std::string& path) {
                                       path, [&, tokenizer = read_gguf_tokenizer(file)](int64_t rows) {
                                         return fit_tokenizer(tokenizer, rows, path);
                                       });
-  if (file.has(key)) result.chat_template = file.get<std::string>(key);
+  if (file.has(key)) result.facts.chat_template = file.get<std::string>(key);
   return result;
 }
 
@@ -148,7 +171,7 @@ PretrainedModel read_folder(const std::string& path) {
     };
   PretrainedModel result =
       read_model(family, PretrainedFormat::huggingface, fields, folder, name, read_tokenizer);
-  result.chat_template = read_chat_template(folder);
+  result.facts.chat_template = read_chat_template(folder);
   return result;
 }
 
@@ -156,7 +179,14 @@ PretrainedModel read_folder(const std::string& path) {
 
 PretrainedModel read_pretrained_model(const std::string& path) {
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) throw CheckpointError(path + ": no such file or folder");
+  if (!std::filesystem::exists(path, ignored)) {
+    const bool is_hub_name = std::count(path.begin(), path.end(), '/') == 1 && path.front() != '.' &&
+                             path.front() != '/' && path.back() != '/';
+    throw CheckpointError(path + ": no such file or folder" +
+                          (is_hub_name ? "; models of the Hugging Face hub are not downloaded: "
+                                         "expected the folder of a downloaded model"
+                                       : ""));
+  }
   return std::filesystem::is_directory(path, ignored) ? read_folder(path) : read_gguf_file(path);
 }
 

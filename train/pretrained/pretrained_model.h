@@ -6,6 +6,7 @@
 
 #include "data/text/tokenizer.h"
 #include "models/autoregressive_model.h"
+#include "train/checkpoint/source_facts.h"
 #include "train/config/config.h"
 
 namespace tapeformer {
@@ -14,7 +15,7 @@ struct PretrainedModel {
   Config config = {};                               // of a run; data.path is empty
   std::unique_ptr<AutoregressiveModel> model = {};  // on the CPU, in float32
   std::shared_ptr<const Tokenizer> tokenizer = {};  // with as many tokens as the model
-  std::string chat_template = {};                   // Jinja template of conversations; empty: none
+  SourceFacts facts = {};
 };
 
 // Reads a folder of Hugging Face (config.json, safetensors, tokenizer.json or tokenizer.model) or a GGUF

@@ -78,6 +78,12 @@ void set_token_types(const GgufFile& file, BpeModel& model) {
           {.id = static_cast<int32_t>(i), .text = model.pieces[i], .is_special = types[i] == kControl});
     if (types[i] == kUnused) model.pieces[i].clear();
   }
+  const auto tokens = index_bpe_pieces(model);
+  for (size_t i = 0; i < types.size(); ++i)
+    if (!model.pieces[i].empty() && tokens.at(model.pieces[i]) != static_cast<int32_t>(i))
+      refuse_key(file, "tokenizer.ggml.tokens",
+                 concat_text("the tokens ", tokens.at(model.pieces[i]), " and ", i, " are both ",
+                             quote_bpe_text(model.pieces[i])));
 }
 
 template <class F>
@@ -123,8 +129,8 @@ BpeModel read_gguf_tokenizer(const GgufFile& file) {
     std::vector<std::pair<std::string, std::string>> pairs;
     for (const std::string& merge : file.get<std::vector<std::string>>(merges_key))
       pairs.push_back(parse_bpe_merge(merge, source));
-    set_bpe_merges(model, pairs, source);
     set_token_types(file, model);
+    set_bpe_merges(model, pairs, source);
     model.unknown_token = get_token(file, "tokenizer.ggml.unknown_token_id", model);
     const std::string add_key = "tokenizer.ggml.add_bos_token";
     const bool adds_start = file.has(add_key) ? file.get<bool>(add_key) : split.has_start_token;
@@ -176,7 +182,11 @@ std::shared_ptr<const Tokenizer> read_piece_model(const HuggingFaceFolder& folde
     bool has_start = special.start >= 0;
     if (folder.has_file(config)) {
       const ConfigJson json = ConfigJson::parse(folder.read_json(config).to_json());
-      if (!is_missing(json, adds_start)) has_start = has_start && json.at(adds_start) == true;
+      if (!is_missing(json, adds_start)) {
+        if (!json.at(adds_start).is_boolean())
+          refuse_field(folder.file_path(config), adds_start, "true or false", json.at(adds_start));
+        has_start = has_start && json.at(adds_start) == true;
+      }
     }
     if (has_start) model.settings.start_tokens = {special.start};
     if (model.settings.stop_tokens.empty() && special.end >= 0) model.settings.stop_tokens = {special.end};
@@ -218,7 +228,6 @@ std::vector<std::pair<std::string, GgufValue>> write_gguf_tokenizer(const BpeMod
       {prefix + "add_bos_token", !model.start_tokens.empty()},
       {prefix + "add_space_prefix", false}};
   const auto add_token = [&](const char* key, int64_t token) { metadata.emplace_back(prefix + key, token); };
-  if (!model.start_tokens.empty()) add_token("bos_token_id", model.start_tokens.front());
   // Readers take a token of their own as the end of a text if the file names none. No text in UTF-8 has the
   // byte 255.
   constexpr size_t kBytes = 256;

@@ -30,8 +30,8 @@ bool has_piece_model(const HuggingFaceFolder& folder);
 // damaged files, for more tokens than rows, and for models whose spaces the program does not treat so.
 std::shared_ptr<const Tokenizer> read_piece_model(const HuggingFaceFolder& folder, int64_t rows);
 
-// Returns the metadata of a GGUF file with the tokenizer. Unused tokens have the text "[PAD" and their
-// number.
+// Returns the metadata of a GGUF file with the tokenizer, without the number of the start token. Unused
+// tokens have the text "[PAD" and their number.
 std::vector<std::pair<std::string, GgufValue>> write_gguf_tokenizer(const BpeModel& model);
 
 // Adds unused tokens, so that the model has as many tokens as an embedding has rows. Throws CheckpointError,

@@ -11,6 +11,7 @@ namespace {
 
 constexpr const char* kStopTokens[] = {"<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "<|eot_id|>",
                                        "<|eom_id|>"};
+constexpr size_t kMaxStartTokens = 16;
 
 }  // namespace
 
@@ -74,7 +75,14 @@ void check_bpe_model(const BpeModel& model, const std::string& source) {
       throw DataError(
           concat_text(source, ": the added token ", added.id, " has no text or is not valid UTF-8"));
   }
-  if (model.unknown_token != -1) check_token(model.unknown_token, "the unknown token");
+  if (model.unknown_token != -1) {
+    check_token(model.unknown_token, "the unknown token");
+    if (model.pieces[static_cast<size_t>(model.unknown_token)].empty())
+      throw DataError(concat_text(source, ": the unknown token ", model.unknown_token, " is unused"));
+  }
+  if (model.start_tokens.size() > kMaxStartTokens)
+    throw DataError(concat_text(source, ": has ", model.start_tokens.size(),
+                                " start tokens, expected at most ", kMaxStartTokens));
   for (const int32_t token : model.start_tokens) check_token(token, "a start token");
   for (const int32_t token : model.stop_tokens) check_token(token, "a stop token");
 }

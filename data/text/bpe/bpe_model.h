@@ -63,8 +63,8 @@ std::pair<std::string, std::string> parse_bpe_merge(std::string_view text, const
 // Returns the special tokens with the names of ends of texts and turns, such as "<|endoftext|>".
 std::vector<int32_t> find_bpe_stop_tokens(const std::vector<BpeAddedToken>& added_tokens);
 
-// Throws DataError with `source` if a token of the model is not below the number of pieces, or if an added
-// token is empty or not valid UTF-8.
+// Throws DataError with `source` if a token of the model is not below the number of pieces, if an added token
+// is empty or not valid UTF-8, if the unknown token is unused, or if there are more than 16 start tokens.
 void check_bpe_model(const BpeModel& model, const std::string& source);
 
 // Returns the first bytes of a text in quotation marks, for error messages.

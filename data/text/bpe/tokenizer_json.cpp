@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "core/base/errors.h"
 #include "data/text/bpe/split_pattern.h"
@@ -136,6 +137,8 @@ void read_merges(const Entry& root, BpeModel& model) {
 void read_added_tokens(const Entry& root, BpeModel& model) {
   if (!root.has("added_tokens")) return;
   const Entry list = root.at("added_tokens");
+  auto tokens = index_bpe_pieces(model);
+  auto next = static_cast<int32_t>(tokens.size());
   for (size_t i = 0; i < list.size(); ++i) {
     const Entry added = list.at(i);
     added.require_keys({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
@@ -147,6 +150,12 @@ void read_added_tokens(const Entry& root, BpeModel& model) {
                                   .text = added.at("content").text(),
                                   .is_special = added.flag("special"),
                                   .is_normalized = added.flag("normalized")});
+    // The package tokenizers gives a text that is no piece the next number, whatever the file says.
+    const auto [token, is_new] = tokens.emplace(added.at("content").text(), next);
+    const int32_t id = model.added_tokens.back().id;
+    if (id != token->second || (is_new && !model.pieces[static_cast<size_t>(id)].empty()))
+      added.at("id").fail(concat_text(token->second, ", the number of ", quote_bpe_text(token->first)));
+    next = std::max(next, id + 1);
   }
 }
 
@@ -173,18 +182,20 @@ void read_model(const Entry& root, BpeModel& model) {
 }
 
 // Reads the entry "single" of a post-processor of the type TemplateProcessing, a list of tokens before the
-// text.
+// text "A".
 void read_template(const Entry& entry, BpeModel& model) {
   const Entry list = entry.at("single");
-  bool after_text = false;
+  list.require(list.size() > 0, "a list with the text \"A\"");
   for (size_t i = 0; i < list.size(); ++i) {
     const Entry part = list.at(i);
     part.require(part.json().is_object(), "an object");
-    if (part.has("Sequence")) {
-      after_text = true;
+    const bool is_last = i + 1 == list.size();
+    part.require(part.has(is_last ? "Sequence" : "SpecialToken"), "special tokens, and then one text");
+    if (is_last) {
+      const Entry text = part.at("Sequence").at("id");
+      text.require(text.json() == "A", "\"A\"");
       continue;
     }
-    part.require(part.has("SpecialToken") && !after_text, "special tokens before the text only");
     const std::string& name = part.at("SpecialToken").at("id").text();
     const Entry ids = entry.at("special_tokens").at(name.c_str()).at("ids");
     for (size_t k = 0; k < ids.size(); ++k) model.start_tokens.push_back(ids.at(k).token());
@@ -200,11 +211,12 @@ void read_processing(const Entry& root, BpeModel& model) {
     model.normalizes_to_nfc = true;
   }
   model.split = read_bpe_split(root.at("pre_tokenizer").json(), root.path());
+  bool has_template = false;
   for (const Entry& part : list_parts(root, "post_processor", "processors")) {
-    if (part.type() == "TemplateProcessing")
+    if (part.type() == "TemplateProcessing" && !std::exchange(has_template, true))
       read_template(part, model);
     else if (part.type() != "ByteLevel")
-      throw DataError(part.path() + ": expected ByteLevel or TemplateProcessing, got " +
+      throw DataError(part.path() + ": expected ByteLevel or one TemplateProcessing, got " +
                       quote_bpe_text(part.type()));
   }
   for (const Entry& part : list_parts(root, "decoder", "decoders"))

@@ -100,7 +100,9 @@ TEST_CASE("special tokens with the names of ends are stop tokens, and a template
 
 TEST_CASE("a byte that the BPE vocabulary lacks is an error with its position, or the unknown token") {
   Json json = base_json();
-  json["model"]["vocab"].erase(write_byte_character(0xF1));
+  Json& vocabulary = json["model"]["vocab"];
+  vocabulary["(none)"] = vocabulary[write_byte_character(0xF1)];
+  vocabulary.erase(write_byte_character(0xF1));
   const std::string text = "ab<|end|>é \U00040000";  // U+40000 begins with the byte 0xF1
   const EncodingError error = encoding_error_of(*tokenizer_of(json), text);
   CHECK(error.problem == EncodingProblem::missing_character);
@@ -129,6 +131,45 @@ TEST_CASE("a tokenizer.json with unsupported parts is refused, and the error nam
   CHECK(contains(refusal_with("/added_tokens/0/lstrip", true), "\"<|endoftext|>\" has lstrip = true"));
   CHECK(contains(refusal_with("/model/new_option", 1), "unknown entry \"new_option\""));
   CHECK(contains(refusal_with("/new_part", 1), "unknown entry \"new_part\""));
+}
+
+TEST_CASE("added tokens have the numbers that the package tokenizers gives them") {
+  const auto added_error = [](const std::vector<std::pair<int, std::string>>& tokens) {
+    Json list = Json::array();
+    for (const auto& [id, text] : tokens) list.push_back({{"id", id}, {"content", text}});
+    return refusal_with("/added_tokens", list);
+  };
+  const int token = base_json()["model"]["vocab"]["a"];  // the vocabulary has 420 pieces
+  CHECK(added_error({{420, "<x>"}, {token, "a"}, {421, "<y>"}}).empty());
+  CHECK(
+      contains(added_error({{420, "a"}}), concat_text("expected ", token, ", the number of \"a\", got 420")));
+  CHECK(
+      contains(added_error({{5, "<x>"}}), "added_tokens[0].id: expected 420, the number of \"<x>\", got 5"));
+  CHECK(contains(added_error({{420, "<x>"}, {420, "<y>"}}), "expected 421"));
+  CHECK(contains(added_error({{420, "<x>"}, {421, "<x>"}}), "expected 420"));
+  CHECK(contains(added_error({{427, "<x>"}}), "expected 420"));
+}
+
+TEST_CASE("a template of start tokens has one text after at most 16 tokens") {
+  const auto template_error = [](const Json& single, size_t count = 1) {
+    Json json = base_json();
+    json["post_processor"] = {{"type", "TemplateProcessing"},
+                              {"single", single},
+                              {"special_tokens", {{"<|pad|>", {{"ids", std::vector<int>(count, 422)}}}}}};
+    return refusal(json);
+  };
+  const Json start = {{"SpecialToken", {{"id", "<|pad|>"}}}}, text = {{"Sequence", {{"id", "A"}}}};
+  CHECK(template_error({start, text}).empty());
+  CHECK(template_error({start, text}, 16).empty());
+  CHECK(contains(template_error({start, text}, 17), "has 17 start tokens, expected at most 16"));
+  CHECK(contains(template_error(Json::array({start})), "expected special tokens, and then one text"));
+  CHECK(contains(template_error({start, text, text}), "expected special tokens, and then one text"));
+  CHECK(contains(template_error({text, start}), "expected special tokens, and then one text"));
+  CHECK(contains(template_error({start, {{"Sequence", {{"id", "B"}}}}}), "expected \"A\", got \"B\""));
+  CHECK(contains(template_error(Json::array()), "single"));
+  const Json part = {{"type", "TemplateProcessing"}, {"single", {text}}, {"special_tokens", Json::object()}};
+  CHECK(contains(refusal_with("/post_processor", {{"type", "Sequence"}, {"processors", {part, part}}}),
+                 "one TemplateProcessing"));
 }
 
 TEST_CASE("a damaged tokenizer.json is an error with the entry") {

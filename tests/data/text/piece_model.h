@@ -14,6 +14,7 @@ struct PieceModelOptions {
   bool byte_fallback = false;       // tokens for all bytes
   bool add_dummy_prefix = true;     // a space before each line
   bool remove_extra_whitespaces = false;
+  std::string character_map = {};  // the table of normalised characters
 };
 
 namespace piece_model {
@@ -52,7 +53,8 @@ inline std::string make_piece_model(const PieceModelOptions& options) {
   }
   for (const std::string& text : options.pieces) model += piece(text, kNormal);
   const std::string trainer = number_field(3, 1) + number_field(35, options.byte_fallback);
-  const std::string normalizer = text_field(1, "identity") + number_field(3, options.add_dummy_prefix) +
+  const std::string map = options.character_map.empty() ? "" : text_field(2, options.character_map);
+  const std::string normalizer = text_field(1, "identity") + map + number_field(3, options.add_dummy_prefix) +
                                  number_field(4, options.remove_extra_whitespaces) + number_field(5, 1);
   return model + text_field(2, trainer) + text_field(3, normalizer);
 }

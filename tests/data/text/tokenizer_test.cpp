@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 #include <thread>
 
@@ -256,6 +257,44 @@ TEST_CASE("SentencePiece encodes long lines in parts") {
   while (line.size() < 300'000) line += "the king sees Zoë and ";
   const auto tokenizer = trained(dir, grammar_text() + line, 300);
   CHECK(decoded(*tokenizer, tokenizer->encode(line)) == line);
+}
+
+TEST_CASE("a SentencePiece model whose table of characters would be read outside of its bounds is an error") {
+  // A double array of 512 units in which "A" stands for the text at the byte 0. The root is the unit 0.
+  std::vector<uint32_t> units(512);
+  for (uint32_t i = 0; i < units.size(); ++i) units[i] = (i & 0xFF) ^ 0x55;  // the labels of no node
+  constexpr uint32_t kLeaf = 1U << 31, kHasLeaf = 1U << 8, kNode = 0x100 ^ 'A', kValue = 0x102;
+  units[0] = 0x100 << 10;
+  units[kNode] = (kNode ^ kValue) << 10 | kHasLeaf | 'A';
+  units[kValue] = kLeaf;
+  const auto make_model = [](const std::vector<uint32_t>& trie, const std::string& texts) {
+    std::string map(sizeof(uint32_t) * (1 + trie.size()), '\0');
+    const auto bytes = static_cast<uint32_t>(sizeof(uint32_t) * trie.size());
+    std::memcpy(map.data(), &bytes, sizeof bytes);
+    std::memcpy(map.data() + sizeof bytes, trie.data(), bytes);
+    return make_piece_model({.pieces = {"\u2581", "a", "b"}, .character_map = map + texts});
+  };
+  const auto error = [&](const std::vector<uint32_t>& trie, const std::string& texts) {
+    return message_of<DataError>([&] { parse_piece_model(make_model(trie, texts), "m"); });
+  };
+  const auto changed = [&](size_t unit, uint32_t value) {
+    std::vector<uint32_t> other = units;
+    other[unit] = value;
+    return error(other, std::string("a\0", 2));
+  };
+  const std::string damaged = "the table of normalised characters is damaged";
+  CHECK(error(units, std::string("a\0", 2)).empty());
+  CHECK(contains(error(units, "a"), damaged));
+  CHECK(contains(error(units, ""), damaged));
+  CHECK(contains(error(units, std::string("\xE2\0", 2)), damaged));
+  CHECK(contains(error({}, std::string("a\0", 2)), damaged));
+  CHECK(contains(changed(0, 0x200 << 10), damaged));                                 // children
+  CHECK(contains(changed(kValue, kLeaf | 2), damaged));                              // text
+  CHECK(contains(changed(kNode, (kNode ^ 0x300) << 10 | kHasLeaf | 'A'), damaged));  // leaf
+  CHECK(contains(changed(kNode, (kNode ^ 0x100) << 10 | kHasLeaf | 'A'), damaged));  // child of itself
+  if (no_sentencepiece()) return;
+  const auto tokenizer = make_sentencepiece_tokenizer(make_model(units, std::string("a\0", 2)), "m");
+  CHECK(tokenizer->encode("A") == tokenizer->encode("a"));
 }
 
 TEST_CASE("damaged SentencePiece models and vocabularies that the text cannot fill are errors") {

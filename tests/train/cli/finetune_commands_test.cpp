@@ -65,6 +65,9 @@ TEST_CASE("a model of a text learns answers with adapters, and merge writes a ru
   CHECK(run_program({"generate", merged, "--prompt", "cat?", "--length", "8"}).out ==
         run_program({"generate", run.tuned_path(), "--prompt", "cat?", "--length", "8"}).out);
 
+  const ProgramResult large = run.tune({"lora.rank=1000"});
+  CHECK(large.code == 2);
+  CHECK(contains(large.err, "lora.rank: expected at most "));
   const ProgramResult again = run_program({"merge", run.tuned_path(), merged});
   CHECK(again.code == 2);
   CHECK(contains(again.err, "merged exists; choose a new name"));

@@ -115,6 +115,71 @@ TEST_CASE("an exported model has the same weights after another import, in both 
   }
 }
 
+TEST_CASE("an export has the context, the template and the special tokens of the imported model") {
+  FamilyFolder source("llama");
+  source.config.update({{"max_position_embeddings", 8192}, {"bos_token_id", 1}, {"pad_token_id", 2}});
+  write_file(source.dir / "chat_template.jinja", std::string("{{ messages }}"));
+  const TempDir dir;
+  const auto path = [&](const std::string& name) { return (dir / name).string(); };
+  const auto run = [](const std::vector<std::string>& words) {
+    const ProgramResult result = run_program(words);
+    CAPTURE(result.err);
+    REQUIRE(result.code == 0);
+  };
+  run({"import", source.write(), path("run")});
+  write_file(dir / "text.txt", std::string(600, 'a') + std::string(600, 'b'));
+  run({"train", path("run/config.toml"), "--run-dir", path("tuned"), "--set", "model.init=" + path("run"),
+       "--set", "data.path=" + path("text.txt"), "--set", "data.sequence_length=10", "--set", "train.steps=1",
+       "--set", "lora.rank=2"});
+  run({"merge", path("tuned"), path("merged")});
+  for (const std::string name : {"run", "tuned", "merged"}) {
+    CAPTURE(name);
+    run({"export", path(name), path(name + "-hf")});
+    const Json config = Json::parse(read_file(dir / (name + "-hf/config.json")));
+    CHECK(config["max_position_embeddings"] == 8192);
+    CHECK(config["bos_token_id"] == 1);
+    CHECK(config["pad_token_id"] == 2);
+    const Json tokens = Json::parse(read_file(dir / (name + "-hf/tokenizer_config.json")));
+    CHECK(tokens["model_max_length"] == 8192);
+    CHECK(tokens["bos_token"] == "b");
+    CHECK(tokens["pad_token"] == "c");
+    CHECK(tokens["chat_template"] == "{{ messages }}");
+    run({"export", path(name), path(name + ".GGUF"), "--context", "100"});
+    run({"import", path(name + ".GGUF"), path(name + "-again")});
+    CHECK(Json::parse(read_file(dir / (name + "-again/source.json"))) ==
+          Json{{"context_length", 100}, {"start_token", 1}, {"padding_token", 2}});
+    CHECK(read_file(dir / (name + "-again/chat_template.jinja")) == "{{ messages }}");
+  }
+}
+
+TEST_CASE("a number that bfloat16 cannot have is an error of an export") {
+  FamilyFolder source("llama");
+  source.tensors.at("model.layers.0.mlp.up_proj.weight").data<float>()[3] = -3.4e38F;
+  const TempDir dir;
+  const std::string run = (dir / "run").string();
+  REQUIRE(run_program({"import", source.write(), run}).code == 0);
+  for (const std::string name : {"out", "out.gguf"}) {
+    const ProgramResult narrow = run_program({"export", run, (dir / name).string(), "--type", "bfloat16"});
+    CHECK(narrow.code == 2);
+    CHECK(contains(narrow.err, "has numbers that are too large for the type; choose --type float32"));
+    CHECK(run_program({"export", run, (dir / name).string()}).code == 0);
+  }
+}
+
+TEST_CASE("a model without a family is an error with the differences from the nearest family") {
+  const ImportedRun imported;
+  REQUIRE(run_program({"train", imported.path("run/config.toml"), "--run-dir", imported.path("post"), "--set",
+                       "model.norm=post", "--set", "data.tokenizer=bytes", "--set",
+                       "data.path=" + imported.path("text.txt"), "--set", "train.steps=1"})
+              .code == 0);
+  const ProgramResult result = run_program({"export", imported.path("post"), imported.path("out")});
+  CAPTURE(result.err);
+  CHECK(result.code == 2);
+  CHECK(contains(result.err, "the nearest is llama: model.norm = \"post\", expected \"pre\"\n"));
+  CHECK(contains(result.err, "other families: qwen2, qwen3, "));
+  CHECK_FALSE(contains(result.err, "gla: gla"));
+}
+
 TEST_CASE("a failed import or export leaves nothing behind") {
   const ImportedRun imported;
   const auto entries = count_entries(imported.dir.path());
@@ -129,6 +194,9 @@ TEST_CASE("a failed import or export leaves nothing behind") {
   check_failure(2, "RUN: " + imported.run() + " exists; choose a new name",
                 {"import", source, imported.run()});
   check_failure(2, "is no name of a new file or folder", {"import", source, ".."});
+  for (const std::string& name : {std::string("a\nb"), std::string("a\x1B"), std::string(240, 'a')})
+    check_failure(2, "cannot be the name of a run", {"import", source, imported.path(name)});
+  check_failure(2, "is not valid UTF-8", {"import", source, imported.path("a\xFF")});
   check_failure(3, "no such file or folder", {"import", imported.path("absent"), target});
   check_failure(3, "no valid GGUF file", {"import", imported.path("text.txt"), target});
   check_failure(3, "has no config.json", {"import", imported.run(), target});

@@ -10,6 +10,7 @@
 
 #include "tests/train/cli/program.h"
 #include "tests/train/cli/tiny_run.h"
+#include "train/cli/pretrained/new_path.h"
 #include "train/signals.h"
 
 using namespace tapeformer;
@@ -76,6 +77,27 @@ nlohmann::json state_of(const fs::path& run) {
 }
 
 }  // namespace
+
+TEST_CASE("a signal that stops an import, an export or a merge removes the unfinished output") {
+  for (const auto& [number, name] : kStopSignals) {
+    CAPTURE(name);
+    const TempDir dir;
+    const pid_t child = fork();
+    if (child == 0) {
+      install_exit_handlers();
+      suppress_signal_message();
+      write_new_path(dir / "out", [&](const fs::path& path) {
+        fs::create_directory(path);
+        write_file(path / "weights", std::string("unfinished"));
+        kill(getpid(), number);
+        sleep(20);
+      });
+      _exit(0);
+    }
+    CHECK(wait_for_exit_code(child) == kInterruptedExitStatus);
+    CHECK(fs::is_empty(dir.path()));
+  }
+}
 
 TEST_CASE("a training that a signal stops writes a checkpoint and exits with 75") {
   for (const auto& [number, name] : kStopSignals) {

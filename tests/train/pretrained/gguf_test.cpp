@@ -142,8 +142,8 @@ TEST_CASE("a GGUF header with invalid sizes, offsets, names or types is an error
   };
   CHECK(tensor_error({32, 2}, 0, 0, 256).empty());
   CHECK(contains(tensor_error({32, 2}, 0, 0, 255), "tensor \"w\" has 256 bytes from byte 0"));
-  CHECK(contains(tensor_error({32, 2}, 0, UINT64_MAX - 31, 256), "bytes of data"));
-  CHECK(contains(tensor_error({32, 2}, 0, 8, 264), "expected a multiple of 32"));
+  CHECK(contains(tensor_error({32, 2}, 0, UINT64_MAX - 31, 256), "expected 0"));
+  CHECK(contains(tensor_error({32, 2}, 0, 8, 264), "begins at byte 8 of the data, expected 0"));
   CHECK(contains(tensor_error({32, 2}, 99, 0, 256), "has the type 99, expected F32"));
   CHECK(contains(tensor_error({33, 2}, 8, 0, 256), "must have a multiple of 32 values"));
   CHECK(contains(tensor_error({0}, 0, 0, 0), "has a dimension of the size 0"));
@@ -155,7 +155,8 @@ TEST_CASE("a GGUF header with invalid sizes, offsets, names or types is an error
       "has two tensors named \"w\""));
   CHECK(contains(
       opening_error(GgufText().start(2, 0).tensor("v", {32}, 0, 0).tensor("w", {32}, 0, 96).padded(256)),
-      "within another tensor"));
+      "begins at byte 96 of the data, expected 128"));
+  CHECK(contains(tensor_error({32, 2}, 0, 0, 288), "has 32 bytes after the tensors, expected less than 32"));
   CHECK(contains(opening_error(GgufText().start(0, 0, 1).padded()), "expected the version 2 or 3"));
   CHECK(contains(opening_error(GgufText().start(UINT64_MAX, 0).padded()), "tensors, expected at most"));
   CHECK(contains(opening_error(GgufText().start(0, UINT64_MAX).padded()), "keys, expected at most"));
@@ -179,6 +180,25 @@ TEST_CASE("a GGUF header with invalid sizes, offsets, names or types is an error
   CHECK(contains(opening_error("GGML"), "no valid GGUF file: expected the first bytes"));
 }
 
+TEST_CASE("a GGUF header with another number of tensors or another alignment than the data is an error") {
+  std::string text = read_file(kGolden);
+  --text[8];  // the number of tensors
+  CHECK(contains(opening_error(text), "bytes after the tensors"));
+  // The data of 256 bytes begin at a multiple of 32. With the alignment 8, they would begin earlier after 24
+  // of 32 lengths of the header.
+  int errors = 0;
+  for (size_t length = 1; length <= 32; ++length) {
+    const std::string error = opening_error(GgufText()
+                                                .start(1, 1)
+                                                .value("general.alignment", 8U)
+                                                .tensor(std::string(length, 'w'), {32, 2}, 0, 0)
+                                                .padded(256));
+    errors += error.empty() ? 0 : 1;
+    if (!error.empty()) CHECK(contains(error, "bytes after the tensors, expected less than 8"));
+  }
+  CHECK(errors == 24);
+}
+
 TEST_CASE("the tokenizer of a GGUF file is read, and other kinds are refused by name") {
   const TempFolder folder;
   const auto read = [&](const GgufText& text) {
@@ -200,6 +220,21 @@ TEST_CASE("the tokenizer of a GGUF file is read, and other kinds are refused by 
                  "expected byte-level BPE, \"gpt2\", got \"llama\""));
   CHECK(contains(message_of<CheckpointError>([&] { read(GgufText().start(0, 0)); }),
                  "the key tokenizer.ggml.model is missing"));
+  // A merge of an unused token, and two tokens with one text.
+  const auto merge_error = [&](const std::vector<std::string>& tokens, const std::vector<int32_t>& types) {
+    GgufText text;
+    text.start(0, 5)
+        .value("tokenizer.ggml.model", "gpt2")
+        .value("tokenizer.ggml.pre", "smollm")
+        .texts("tokenizer.ggml.tokens", tokens)
+        .integers("tokenizer.ggml.token_type", types)
+        .texts("tokenizer.ggml.merges", {"a b"});
+    return message_of<CheckpointError>([&] { read(text); });
+  };
+  CHECK(merge_error({"a", "b", "ab"}, {1, 1, 1}).empty());
+  CHECK(contains(merge_error({"a", "b", "ab"}, {1, 5, 1}), "merge 0: \"b\" is not in the vocabulary"));
+  CHECK(contains(merge_error({"a", "b", "ab", "a"}, {1, 1, 1, 1}), "the tokens 0 and 3 are both \"a\""));
+  CHECK(merge_error({"a", "b", "ab", "a"}, {1, 1, 1, 5}).empty());
   BpeModel fitted = model;
   fit_bpe_vocabulary(fitted, 64, "m");
   CHECK(fitted.pieces.size() == 64);

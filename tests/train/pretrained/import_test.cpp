@@ -118,13 +118,88 @@ TEST_CASE("fields of earlier versions of transformers have the same meaning") {
         }) < kLogitTolerance);
 }
 
+TEST_CASE("rotary positions in two objects must be the same, and an empty object has no effect") {
+  const auto with_scaling = [](const nlohmann::ordered_json& scaling) {
+    return [=](FamilyFolder& f) { f.config["rope_scaling"] = scaling; };
+  };
+  const std::string different = "rope_parameters and rope_scaling describe different rotary positions";
+  CHECK(compare_changed("llama", with_scaling(nlohmann::ordered_json::object())) < kLogitTolerance);
+  // The base of rope_scaling is that beside the objects.
+  check_contains(import_error("llama", with_scaling({{"rope_type", "default"}})), different);
+  CHECK(compare_changed("llama", [](FamilyFolder& f) {
+          f.config["rope_scaling"] = {{"partial_rotary_factor", 1.0}, {"type", "default"}};
+          f.config["rope_theta"] = f.config["rope_parameters"]["rope_theta"];
+        }) < kLogitTolerance);
+  check_contains(
+      import_error("llama", with_scaling({{"rope_theta", 100}, {"type", "linear"}, {"factor", 2}})),
+      different);
+  for (const char* entry : {"attention_factor", "beta_fast", "beta_slow"})
+    check_contains(
+        import_error("llama",
+                     [&](FamilyFolder& f) {
+                       f.config["rope_parameters"] = {{"rope_type", "yarn"}, {"factor", 4}, {entry, 0}};
+                     }),
+        std::string("rope_parameters.") + entry + ": expected a number above 0, got 0");
+}
+
+TEST_CASE("two names of one field must have one value, and GPT-NeoX has its own names of rotary positions") {
+  const auto neox = [](const nlohmann::ordered_json& fields) {
+    return [=](FamilyFolder& f) {
+      f.config.erase("rope_parameters");
+      f.config["rotary_pct"] = 0.5;
+      f.config.update(fields);
+    };
+  };
+  CHECK(compare_changed("gpt_neox", neox({{"rope_theta", 10000}, {"rotary_emb_base", 1e4}})) <
+        kLogitTolerance);
+  check_contains(import_error("gpt_neox", neox({{"rotary_emb_base", 700}, {"rope_theta", 300}})),
+                 "rotary_emb_base: expected rope_theta, 300, got 700");
+  check_contains(import_error("gpt_neox", neox({{"partial_rotary_factor", 0.25}})),
+                 "rotary_pct: expected partial_rotary_factor, 0.25, got 0.5");
+  check_contains(import_error("gpt_neox", neox({{"rope_theta", 300}})),
+                 "rope_theta: the family gpt_neox has rotary_emb_base or rope_parameters.rope_theta");
+  // rope_parameters hide the field.
+  CHECK(compare_changed("gpt_neox", [](FamilyFolder& f) { f.config["rope_theta"] = 300; }) < kLogitTolerance);
+  check_contains(import_error("gpt2", [](FamilyFolder& f) { f.config["max_position_embeddings"] = 24; }),
+                 "max_position_embeddings: expected n_positions, 12, got 24");
+}
+
+TEST_CASE("\"gelu\" in a config of Gemma is the approximation with tanh") {
+  CHECK(compare_changed("gemma", [](FamilyFolder& f) { f.config["hidden_act"] = "gelu"; }) < kLogitTolerance);
+}
+
+TEST_CASE("the facts of a source are its context, its template and its special tokens") {
+  const auto read = [](const std::function<void(FamilyFolder&)>& change) {
+    FamilyFolder folder("llama");
+    change(folder);
+    return read_pretrained_model(folder.write()).facts;
+  };
+  const SourceFacts facts = read([](FamilyFolder& f) {
+    f.config.update({{"max_position_embeddings", 8192}, {"bos_token_id", 1}, {"pad_token_id", 13}});
+    write_file(f.dir / "chat_template.jinja", std::string("{{ messages }}"));
+  });
+  CHECK(facts.context_length == 8192);
+  CHECK(facts.start_token == 1);
+  CHECK(facts.padding_token == -1);  // not below the number of tokens
+  CHECK(facts.chat_template == "{{ messages }}");
+  check_contains(
+      message_of<CheckpointError>([&] {
+        read([](FamilyFolder& f) { write_file(f.dir / "chat_template.jinja", std::string("\xFF")); });
+      }),
+      "chat_template.jinja: is not valid UTF-8");
+  check_contains(message_of<CheckpointError>([] { read_pretrained_model("Organisation/model"); }),
+                 "models of the Hugging Face hub are not downloaded");
+}
+
 TEST_CASE("a model without a predictor has tied embeddings, and a tied predictor must equal the embedding") {
   const auto copy = [](FamilyFolder& f) {
     f.tensors["lm_head.weight"] = f.tensors.at("model.embed_tokens.weight").clone();
   };
   CHECK(compare_changed("qwen2", copy) < kLogitTolerance);
-  CHECK(compare_changed("qwen2", [](FamilyFolder& f) { f.config["tie_word_embeddings"] = false; }) <
+  CHECK(compare_changed("qwen2", [](FamilyFolder& f) { f.config.erase("tie_word_embeddings"); }) <
         kLogitTolerance);
+  check_contains(import_error("qwen2", [](FamilyFolder& f) { f.config["tie_word_embeddings"] = false; }),
+                 "has no tensor \"lm_head.weight\"");
   check_contains(import_error("qwen2",
                               [&](FamilyFolder& f) {
                                 copy(f);
@@ -156,9 +231,14 @@ TEST_CASE("a folder with tokenizer.model has a SentencePiece tokenizer") {
   CHECK(tokenizer->start_tokens()[0] == 1);
   CHECK(tokenizer->stop_tokens()[0] == 2);
   CHECK(import_with(model, R"({"add_bos_token": false})").tokenizer->start_tokens().empty());
+  check_contains(message_of<CheckpointError>([&] { import_with(model, R"({"add_bos_token": "true"})"); }),
+                 "tokenizer_config.json: add_bos_token: expected true or false, got \"true\"");
   const auto error = [&](const std::string& text) {
     return message_of<CheckpointError>([&] { import_with(text, "{}"); });
   };
+  // A message of the library with a long piece is cut.
+  const std::string long_piece = piece_model::piece(std::string(100'000, 'x'), 6) + model;
+  CHECK(error(long_piece).size() < 500);
   check_contains(error(model.substr(0, 20)), "tokenizer.model: is not a SentencePiece model or is damaged");
   check_contains(error(make_piece_model({.pieces = {"\u2581"}, .remove_extra_whitespaces = true})),
                  "removes spaces at the start of texts");

@@ -1,4 +1,5 @@
 // The command "tapeformer export": writes a trained model in the format of another program.
+#include <cctype>
 #include <filesystem>
 
 #include "core/system/files.h"
@@ -30,13 +31,10 @@ GgufWriteType parse_type(const std::string& name) {
                               : GgufWriteType::float32;
 }
 
-// Returns the template in --chat-template, or that of the run.
-std::string read_chat_template(const LoadedTask& run, const CommandLine& line) {
-  const auto& given = line.options.get<std::string>("chat-template");
-  const fs::path own = run.samples_folder().parent_path() / "chat_template.jinja";
-  std::error_code ignored;
-  if (given.empty() && (run.samples_folder().empty() || !fs::exists(own, ignored))) return "";
-  const std::string path = given.empty() ? own.string() : given;
+// Returns the template in --chat-template, or "".
+std::string read_chat_template(const CommandLine& line) {
+  const auto& path = line.options.get<std::string>("chat-template");
+  if (path.empty()) return "";
   std::string text;
   try {
     text = read_file(path, kMaxTemplateBytes);
@@ -68,7 +66,7 @@ CommandSpec make_export_spec(const Arguments& /*words*/) {
                    .help = "longest text that the files name",
                    .min = 0,
                    .max = 1 << 30,
-                   .default_text = "data.sequence_length"},
+                   .default_text = "that of the imported model, or data.sequence_length if it is longer"},
                   {.name = "chat-template",
                    .default_value = std::string(),
                    .help = "file with the Jinja template of conversations",
@@ -81,6 +79,13 @@ CommandSpec make_export_spec(const Arguments& /*words*/) {
 
 int run_export(const CommandLine& line) {
   const fs::path output = check_new_path("OUTPUT", line.positionals[1]);
+  std::string extension = output.extension().string();
+  for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const bool is_gguf = extension == ".gguf";
+  ExportOptions options{.type = parse_type(line.options.get<std::string>("type")),
+                        .context_length = line.options.get<int64_t>("context")};
+  if (!is_gguf) check_folder_type(options.type);
+  const std::string chat_template = read_chat_template(line);
   const LoadedTask run = load_task(line, ConfigPurpose::generation);
   require_subject(*run.task, {"text", "symbols"}, "\"export\"");
   const auto& task = run.as<AutoregressiveTask>();
@@ -90,11 +95,10 @@ int run_export(const CommandLine& line) {
   if (tokenizer && !convert_to_bpe(tokenizer) && tokenizer->name() != kSentencePieceTokenizerName)
     log_warning("the tokenizer \"", task.tokenizer()->name(),
                 "\" is not written: tokenizer.json cannot describe its tokens");
-  const ExportOptions options{.type = parse_type(line.options.get<std::string>("type")),
-                              .context_length = line.options.get<int64_t>("context"),
-                              .chat_template = read_chat_template(run, line)};
+  options.facts = read_source_facts(run.checkpoint_folder);
+  if (!chat_template.empty()) options.facts.chat_template = chat_template;
   write_new_path(output, [&](const fs::path& path) {
-    if (output.extension() == ".gguf")
+    if (is_gguf)
       return write_gguf_model(path.string(), family, run.config(), task.model(), tokenizer, options);
     fs::create_directory(path);
     write_huggingface_folder(path.string(), family, run.config(), task.model(), tokenizer, options);

@@ -32,8 +32,7 @@ void write_run(const fs::path& run, const PretrainedModel& source) {
     const bool is_bpe = source.tokenizer->name() == kBpeTokenizerName;
     replace_file((folder / (is_bpe ? "tokenizer.json" : "tokenizer.model")).string(),
                  source.tokenizer->serialize());
-    if (!source.chat_template.empty())
-      replace_file((folder / "chat_template.jinja").string(), source.chat_template);
+    write_source_facts(Folder(folder.string()), source.facts);
   });
 }
 
@@ -52,7 +51,7 @@ CommandSpec make_import_spec(const Arguments& /*words*/) {
 }
 
 int run_import(const CommandLine& line) {
-  const fs::path run = check_new_path("RUN", line.positionals[1]);
+  const fs::path run = check_new_run("RUN", line.positionals[1]);
   PretrainedModel source = read_pretrained_model(line.positionals[0]);
   source.config.run.name = run.filename().string();
   write_run(run, source);

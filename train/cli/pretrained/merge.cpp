@@ -2,6 +2,7 @@
 #include "core/system/files.h"
 #include "train/build.h"
 #include "train/checkpoint/peft_files.h"
+#include "train/checkpoint/source_facts.h"
 #include "train/cli/commands.h"
 #include "train/cli/pretrained/new_path.h"
 #include "train/cli/run_options.h"
@@ -32,6 +33,7 @@ void write_merged_run(const LoadedTask& loaded, const fs::path& run) {
     fs::create_directory(folder);
     save_checkpoint(folder.string(), contents);
     replace_file((folder / kConfigFileName).string(), contents.config_toml);
+    write_source_facts(Folder(folder.string()), read_source_facts(loaded.checkpoint_folder));
   });
 }
 
@@ -48,18 +50,20 @@ CommandSpec make_merge_spec(const Arguments& /*words*/) {
 }
 
 int run_merge(const CommandLine& line) {
-  const fs::path path = check_new_path("NEW", line.positionals[1]);
+  const bool is_run = !line.options.get<bool>("peft");
+  const fs::path path =
+      is_run ? check_new_run("NEW", line.positionals[1]) : check_new_path("NEW", line.positionals[1]);
   const LoadedTask loaded = load_task(line, ConfigPurpose::generation);
   if (!has_adapters(loaded.config()))
     throw ConfigError(loaded.checkpoint_folder.string() + ": the run has no adapters");
-  if (line.options.get<bool>("peft"))
+  if (is_run)
+    write_merged_run(loaded, path);
+  else
     write_new_path(path, [&](const fs::path& folder) {
       write_peft_files(Checkpoint(loaded.checkpoint_folder.string()), loaded.config(), folder);
     });
-  else
-    write_merged_run(loaded, path);
   print_report(Report()
-                   .add(line.options.get<bool>("peft") ? "folder" : "run", path.string())
+                   .add(is_run ? "run" : "folder", path.string())
                    .add("checkpoint", loaded.checkpoint_folder.string())
                    .add("parameters", count_parameters(loaded.task->model())),
                line.common_options);

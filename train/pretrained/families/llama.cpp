@@ -153,7 +153,8 @@ ModelFamily make_qwen3_family() {
   return family;
 }
 
-// The embedding of Gemma is multiplied by √width, and the predictor is not.
+// The embedding of Gemma is multiplied by √width, and the predictor is not. Its first files say "gelu" for
+// the approximation with tanh, as transformers reads them.
 ModelFamily make_gemma_family() {
   ModelFamily family{.name = "gemma",
                      .class_name = "GemmaForCausalLM",
@@ -174,7 +175,7 @@ ModelFamily make_gemma_family() {
        {.key = "hidden_act",
         .option = "activation",
         .fallback = "gelu_pytorch_tanh",
-        .names = {{"gelu_pytorch_tanh", "gelu_tanh"}}},
+        .names = {{"gelu_pytorch_tanh", "gelu_tanh"}, {"gelu", "gelu_tanh"}}},
        {.key = "hidden_activation", .fallback = "gelu_pytorch_tanh", .accepted = {"gelu_pytorch_tanh"}},
        {.key = "use_bidirectional_attention", .fallback = false, .accepted = {false}},
        {.key = "attention_bias", .option = "projection_biases", .fallback = false}});

@@ -55,10 +55,9 @@ bool is_without_effect(const ModelFamily& family, const std::string& key, const 
          (key == "truncate" && value == true) || is_listed(family.ignored_rotary_fields, key);
 }
 
-void read_object(const ModelFamily& family, ConfigJson& config, const std::string& group,
-                 const std::string& source) {
-  const ConfigJson entries = config.at(group);
-  if (!entries.is_object()) refuse_field(source, group, "an object", entries);
+// Moves the entries of the object `group` to `config`.
+void read_object(const ModelFamily& family, const ConfigJson& entries, ConfigJson& config,
+                 const std::string& group, const std::string& source) {
   const std::string prefix = group + ".", type_key = is_missing(entries, kType) ? "type" : kType;
   const ConfigJson name = get_optional_field(entries, type_key, "default");
   const RotaryType* const type = find_type(name);
@@ -88,8 +87,24 @@ void read_object(const ModelFamily& family, ConfigJson& config, const std::strin
     else
       read(entry);
   }
-  for (const RotaryEntry& entry : type->optional)
-    if (!is_missing(entries, entry.entry)) read(entry);
+  for (const RotaryEntry& entry : type->optional) {
+    if (is_missing(entries, entry.entry)) continue;
+    read(entry);
+    if (config[entry.field] <= 0)
+      refuse_field(source, prefix + entry.entry, "a number above 0", entries.at(entry.entry));
+  }
+}
+
+// Returns the object, or null if it is missing or empty.
+const ConfigJson* find_object(const ConfigJson& config, const std::string& group, const std::string& source) {
+  if (is_missing(config, group)) return nullptr;
+  const ConfigJson& entries = config.at(group);
+  if (!entries.is_object()) refuse_field(source, group, "an object", entries);
+  return entries.empty() ? nullptr : &entries;
+}
+
+bool is_rotary_field(const FamilyField& field) {
+  return field.key == "rope_theta" || field.key == "partial_rotary_factor";
 }
 
 bool has_field(const ModelFamily& family, const std::string& key) {
@@ -115,10 +130,44 @@ std::vector<FamilyField> make_rotary_scaling_fields() {
 }
 
 void read_rotary_fields(const ModelFamily& family, ConfigJson& config, const std::string& source) {
-  for (const char* group : {kParameters, kScaling}) {
-    if (!is_missing(config, group)) read_object(family, config, group, source);
-    config.erase(group);
+  ConfigJson plain = config;
+  plain.erase(kParameters);
+  plain.erase(kScaling);
+  std::vector<ConfigJson> results;
+  for (const char* group : {kParameters, kScaling})
+    if (const ConfigJson* const entries = find_object(config, group, source))
+      read_object(family, *entries, results.emplace_back(plain), group, source);
+  // transformers reads one of two objects, and programs differ in which one.
+  if (results.size() == 2 && nlohmann::json(results[0]) != nlohmann::json(results[1]))
+    throw CheckpointError(concat_text(source, ": ", kParameters, " and ", kScaling,
+                                      " describe different rotary positions: remove one of them"));
+  config = results.empty() ? plain : results[0];
+}
+
+void check_rotary_names(const ModelFamily& family, const ConfigJson& config, const std::string& source) {
+  const auto is_hidden = [&](const std::string& key) {
+    bool has_all = true, has_object = false;
+    for (const char* group : {kParameters, kScaling})
+      if (const ConfigJson* const entries = find_object(config, group, source)) {
+        has_object = true;
+        has_all &= !is_missing(*entries, key);
+      }
+    return has_object && has_all;
+  };
+  for (const FamilyField& field : family.fields) {
+    if (!is_rotary_field(field) || field.aliases.empty() || is_missing(config, field.key)) continue;
+    const bool has_alias = std::any_of(field.aliases.begin(), field.aliases.end(),
+                                       [&](const std::string& alias) { return !is_missing(config, alias); });
+    if (!has_alias && !is_hidden(field.key))
+      throw CheckpointError(concat_text(source, ": ", field.key, ": the family ", family.name, " has ",
+                                        field.aliases[0], " or ", kParameters, ".", field.key));
   }
+}
+
+void write_rotary_aliases(const ModelFamily& family, ConfigJson& config) {
+  for (const FamilyField& field : family.fields)
+    if (is_rotary_field(field) && config.contains(field.key))
+      for (const std::string& alias : field.aliases) config[alias] = config[field.key];
 }
 
 void write_rotary_fields(const ModelFamily& family, ConfigJson& config) {

@@ -16,8 +16,14 @@ namespace tapeformer {
 std::vector<FamilyField> make_rotary_scaling_fields();
 
 // Moves the entries of the objects to the fields. Throws CheckpointError, which begins with `source`, for
-// entries that the type of the positions does not have.
+// entries that the type of the positions does not have, and for two objects that differ.
 void read_rotary_fields(const ModelFamily& family, ConfigJson& config, const std::string& source);
+// Throws CheckpointError if rope_theta or partial_rotary_factor is beside the objects without its alias,
+// where transformers ignores it. Families whose fields have no aliases have no such error.
+void check_rotary_names(const ModelFamily& family, const ConfigJson& config, const std::string& source);
+// Adds the aliases of rope_theta and partial_rotary_factor, the only names that earlier versions of
+// transformers read.
+void write_rotary_aliases(const ModelFamily& family, ConfigJson& config);
 // Adds the objects to the fields of a family.
 void write_rotary_fields(const ModelFamily& family, ConfigJson& config);
 

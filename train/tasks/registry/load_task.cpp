@@ -4,6 +4,7 @@
 #include "train/build.h"
 #include "train/checkpoint/adapters.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/run_directory.h"
 #include "train/distributed/processes.h"
 #include "train/tasks/registry/make_task.h"
 
@@ -87,12 +88,6 @@ void check_settings(const Checkpoint& checkpoint, const Config& config, RunChoic
     add(concat_text(key, ": the weights are those of a training with ", value, ", and do not fit ",
                     format_config_value(config, key)));
   if (!problems.empty()) throw ConfigError(problems);
-}
-
-// Returns the run directory of a checkpoint, or "" for a checkpoint outside of a run directory.
-fs::path find_run_folder(const fs::path& checkpoint) {
-  const fs::path parent = checkpoint.parent_path();
-  return parent.filename() == kCheckpointFolderName ? parent.parent_path() : fs::path();
 }
 
 int64_t count_elements(const Checkpoint& checkpoint) {
