@@ -16,13 +16,14 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
+#ifdef TAPEFORMER_NCCL
 namespace {
 
 constexpr int kSteps = 5;
 
 // Trains two parameters for kSteps steps and returns their values. If `processes` is not null, a
 // GradientReducer reduces the gradients, and all steps after the first replay a captured graph.
-[[maybe_unused]] std::vector<double> train_weights(Device device, Communicator* processes) {
+std::vector<double> train_weights(Device device, Communicator* processes) {
   const Tensor x = normal({64, 8}, 1).to(DType::float32).to(device);
   std::vector<Tensor> weights;
   for (const int salt : {2, 3})
@@ -57,6 +58,7 @@ constexpr int kSteps = 5;
 }
 
 }  // namespace
+#endif
 
 TEST_CASE("cuda: captured training steps whose gradients NCCL reduces equal steps without reduction") {
 #ifdef TAPEFORMER_NCCL
