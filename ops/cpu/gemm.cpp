@@ -48,6 +48,22 @@ void serial_gemm(const Gemm<T>& p) {
                 p.alpha, p.a, lda, p.b, ldb, p.beta, p.c, size(p.ldc));
 }
 
+// Computes out (width,) = x (dim,) times matrix (dim, width). One copy of this code serves all loops, because
+// copies can differ in which products and sums they fuse.
+template <class T>
+[[gnu::noinline]] void multiply_row(const T* x, const T* matrix, int64_t dim, int64_t width, T* out) {
+  constexpr int kVectors = 4;
+  for (int64_t first = 0; first < width; first += kVectors * kLanes<T>) {
+    int64_t left[kVectors];
+    Vector<T> sums[kVectors]{};
+    for (int64_t j = 0; j < kVectors; ++j) left[j] = std::max<int64_t>(width - first - j * kLanes<T>, 0);
+    for (int64_t k = 0; k < dim; ++k)
+      for (int64_t j = 0; j < kVectors; ++j)
+        sums[j] += x[k] * load_first(matrix + k * width + first + j * kLanes<T>, left[j]);
+    for (int64_t j = 0; j < kVectors; ++j) store_first(out + first + j * kLanes<T>, sums[j], left[j]);
+  }
+}
+
 }  // namespace
 
 // Divides the rows or columns of the result among the threads.
@@ -94,21 +110,10 @@ void batched_gemm(Backend, const Gemm<T>& first, int64_t count, int64_t stride_a
 template <class T>
 void multiply_heads(Backend, int64_t rows, int64_t heads, int64_t dim, int64_t width, const T* x,
                     const T* weight, T* out) {
-  constexpr int kVectors = 4;
   const int64_t grain = kMinGemmMultiplications / std::max<int64_t>(dim * width, 1) + 1;
   parallel_for(rows * heads, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      for (int64_t first = 0; first < width; first += kVectors * kLanes<T>) {
-        const T* const columns = weight + i % heads * dim * width + first;
-        int64_t left[kVectors];
-        Vector<T> sums[kVectors]{};
-        for (int64_t j = 0; j < kVectors; ++j) left[j] = std::max<int64_t>(width - first - j * kLanes<T>, 0);
-        for (int64_t k = 0; k < dim; ++k)
-          for (int64_t j = 0; j < kVectors; ++j)
-            sums[j] += x[i * dim + k] * load_first(columns + k * width + j * kLanes<T>, left[j]);
-        for (int64_t j = 0; j < kVectors; ++j)
-          store_first(out + i * width + first + j * kLanes<T>, sums[j], left[j]);
-      }
+      multiply_row(x + i * dim, weight + i % heads * dim * width, dim, width, out + i * width);
   });
 }
 

@@ -238,7 +238,9 @@ def test_a_recorded_step_does_not_change_its_state():
         tensors = [state] if isinstance(state, torch.Tensor) else list(state[:2])
         before = [x.clone() for x in tensors]
         out, new = step(q.clone().requires_grad_(), k, v, state)
-        assert out.requires_grad and all(map(torch.equal, tensors, before))
+        # The room of a state for later tokens is not initialised, and can contain NaN.
+        same = [torch.allclose(x, y, 0, 0, equal_nan=True) for x, y in zip(tensors, before)]
+        assert out.requires_grad and all(same)
         plain, _ = step(q, k, v, state)  # changes the state
         assert torch.allclose(out, plain) and not any(map(torch.equal, tensors, before))
 

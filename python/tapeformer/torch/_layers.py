@@ -83,7 +83,7 @@ def gated_rms_norm(
 
 def _is_transformed() -> bool:
     """Returns whether a transform of torch.func is active. The weights have no batch that vmap could extend."""
-    return peek_interpreter_stack() is not None and not is_compiling()
+    return not is_compiling() and peek_interpreter_stack() is not None
 
 
 def _check_tensor(op, name, x, dimensions, dtype=None) -> None:

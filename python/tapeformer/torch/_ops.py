@@ -63,7 +63,7 @@ class Operator:
             is_plain = is_plain and not arguments[0].is_meta
         else:
             arguments = resolve_negative(arguments)
-        if not is_plain and peek_interpreter_stack() is not None and not is_compiling():
+        if not is_plain and not is_compiling() and peek_interpreter_stack() is not None:
             results = self.transformable.apply(*arguments)[: self.result_count]
         elif forward_ad._current_level >= 0:  # forward-mode derivatives raise there
             return self.function.apply(*arguments)

@@ -114,7 +114,7 @@ def softmax_attention_step(
         grown = (torch.cat([x, x.new_empty((x.shape[0], max(length, 16), *x.shape[2:]))], dim=1) for x in state[:2])
         state = KeyValueState(*grown, length)
     if is_traced() or needs_gradient([q, k, v, *state[:2]]):
-        out, state = _step_softmax(q, k, v, state._replace(length=length), scale, window)
+        out, state = _step_softmax(q, k, v, KeyValueState(*state[:2], length), scale, window)
         return out.to(dtype), state
     out = v.new_empty((*q.shape[:2], v.shape[2]))
     length = _core.softmax_step(
@@ -219,6 +219,8 @@ def _prepare(op, *tensors):
 def _check_state(op, state, kind) -> None:
     if not isinstance(state, kind):
         raise TypeError(f"{op}: state must be a {kind.__name__} or None, not {type(state).__name__}")
+    if is_compiling():  # torch.compile of PyTorch 2.4 does not trace the names of fields
+        return
     for name, x in zip(state._fields, state[:2]):
         if not isinstance(x, Tensor):
             raise TypeError(f"{op}: state.{name} must be a torch.Tensor, not {type(x).__name__}")
