@@ -19,7 +19,10 @@ struct BFloat16 {
   uint16_t bits = 0;
 
   BFloat16() = default;
-  TAPEFORMER_HOST_DEVICE explicit BFloat16(float value) {  // rounds to nearest even; NaN becomes a quiet NaN
+  TAPEFORMER_HOST_DEVICE explicit BFloat16(float value) { set(value); }
+  // Rounds to nearest even; NaN becomes a quiet NaN. In loops that the compiler vectorizes, call x.set(value):
+  // the temporary object of x = BFloat16(value) prevents it.
+  TAPEFORMER_HOST_DEVICE void set(float value) {
     const auto word = std::bit_cast<uint32_t>(value);
     bits =
         value != value ? uint16_t{0x7FC0} : static_cast<uint16_t>((word + 0x7FFF + ((word >> 16) & 1)) >> 16);
@@ -105,6 +108,15 @@ TAPEFORMER_HOST_DEVICE To convert_element(From value) {
     return BFloat16(static_cast<float>(value));
   else
     return static_cast<To>(value);
+}
+
+// Assigns `value` converted to the type of `element`, in a form that the compiler vectorizes (BFloat16::set).
+template <class T, class C>
+void set_element(T& element, C value) {
+  if constexpr (std::is_same_v<T, BFloat16>)
+    element.set(value);
+  else
+    element = static_cast<T>(value);
 }
 
 // The type in which kernels compute with elements of type T: float if T is BFloat16, otherwise T.

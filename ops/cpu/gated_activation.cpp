@@ -44,8 +44,8 @@ void gated_activation_forward(Backend, const GatedActivationShape& s, const T* x
       T* const result = y + row * s.dim + first;
 #pragma omp simd
       for (int64_t i = 0; i < count; ++i)
-        result[i] = T(Function::template value<VectorMath>(static_cast<C>(a[i])) * static_cast<C>(b[i]) *
-                      multipliers[i]);
+        set_element(result[i], Function::template value<VectorMath>(static_cast<C>(a[i])) *
+                                   static_cast<C>(b[i]) * multipliers[i]);
     });
   });
 }
@@ -64,8 +64,9 @@ void gated_activation_backward(Backend, const GatedActivationShape& s, const T* 
       for (int64_t i = 0; i < count; ++i) {
         const C input = static_cast<C>(a[i]), output = static_cast<C>(gradient[i]) * multipliers[i];
         const C value = Function::template value<VectorMath>(input);
-        ga[i] = T(output * static_cast<C>(b[i]) * Function::template derivative<VectorMath>(input, value));
-        gb[i] = T(output * value);
+        set_element(ga[i], output * static_cast<C>(b[i]) *
+                               Function::template derivative<VectorMath>(input, value));
+        set_element(gb[i], output * value);
       }
     });
   });

@@ -62,8 +62,8 @@ void rotate_row(const T* x, int64_t half, int64_t dim, const C* cosines, const C
 #pragma omp simd
   for (int64_t i = 0; i < half; ++i) {
     const C first = static_cast<C>(x[i]), second = static_cast<C>(x[half + i]);
-    out[i] = T(first * cosines[i] - second * sines[i]);
-    out[half + i] = T(second * cosines[i] + first * sines[i]);
+    set_element(out[i], first * cosines[i] - second * sines[i]);
+    set_element(out[half + i], second * cosines[i] + first * sines[i]);
   }
   if (out != x) std::copy(x + 2 * half, x + dim, out + 2 * half);
 }
