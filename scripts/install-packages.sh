@@ -37,6 +37,7 @@ required_by_tests=(doctest-dev)
 optional_in_tests=(
   libboost-context-dev     # fibers of the emulated CUDA device
   clang-format shellcheck
+  valgrind                 # counts instructions
   sctk                     # scores of phonemes; not in Debian 13
   protobuf-compiler        # decodes TensorBoard event files
   python3                  # fuzzing

@@ -19,14 +19,17 @@ export OMP_WAIT_POLICY=passive
 ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" --no-tests=error
 
 # If nvcc is found, the first build compiles kernels for devices. A second build runs the kernels in the emulation, and the
-# CPU kernels with the vector length that the first build does not use.
-other_vectors=64
-if grep -qw avx512f /proc/cpuinfo; then other_vectors=32; fi
+# CPU kernels with the vector length that the first build does not use. For vectors of 32 bytes, it has no fused
+# multiply-adds and no AVX-512, so that valgrind can count its instructions.
+emulated=("${settings[@]}" -DTAPEFORMER_CUDA=EMULATED -DTAPEFORMER_VECTOR_BYTES=64)
+if grep -qw avx512f /proc/cpuinfo; then
+  emulated+=(-DTAPEFORMER_VECTOR_BYTES=32 -DTAPEFORMER_ARCH=x86-64-v3 -DCMAKE_CXX_FLAGS=-ffp-contract=off)
+fi
 if grep -q '^TAPEFORMER_NVCC:FILEPATH=/' "$build/CMakeCache.txt"; then
-  cmake -S . -B "$build-emulated" "${settings[@]}" -DTAPEFORMER_CUDA=EMULATED \
-    -DTAPEFORMER_VECTOR_BYTES=$other_vectors
-  cmake --build "$build-emulated" --parallel "$(nproc)" --target test_core test_ops test_launches
-  ctest --test-dir "$build-emulated" --output-on-failure --parallel "$(nproc)" --no-tests=error -L '^(core|ops|launches)$'
+  cmake -S . -B "$build-emulated" "${emulated[@]}"
+  cmake --build "$build-emulated" --parallel "$(nproc)" --target test_core test_ops test_launches count_instructions
+  ctest --test-dir "$build-emulated" --output-on-failure --parallel "$(nproc)" --no-tests=error \
+    -L '^(core|ops|launches|instructions)$'
 fi
 
 # Whether the CPU kernels, or files that decide how they are built, differ from the commit where the branch left
