@@ -20,8 +20,8 @@ struct BFloat16 {
 
   BFloat16() = default;
   TAPEFORMER_HOST_DEVICE explicit BFloat16(float value) { set(value); }
-  // Rounds to nearest even; NaN becomes a quiet NaN. In loops that the compiler vectorizes, call x.set(value):
-  // the temporary object of x = BFloat16(value) prevents it.
+  // Rounds to nearest even; NaN becomes a quiet NaN. In loops that the compiler vectorizes, call
+  // x.set(value): the temporary object of x = BFloat16(value) prevents it.
   TAPEFORMER_HOST_DEVICE void set(float value) {
     const auto word = std::bit_cast<uint32_t>(value);
     bits =

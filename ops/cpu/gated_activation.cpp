@@ -64,8 +64,8 @@ void gated_activation_backward(Backend, const GatedActivationShape& s, const T* 
       for (int64_t i = 0; i < count; ++i) {
         const C input = static_cast<C>(a[i]), output = static_cast<C>(gradient[i]) * multipliers[i];
         const C value = Function::template value<VectorMath>(input);
-        set_element(ga[i], output * static_cast<C>(b[i]) *
-                               Function::template derivative<VectorMath>(input, value));
+        set_element(ga[i],
+                    output * static_cast<C>(b[i]) * Function::template derivative<VectorMath>(input, value));
         set_element(gb[i], output * value);
       }
     });
