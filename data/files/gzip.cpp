@@ -18,6 +18,7 @@ namespace tapeformer {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 16;
+constexpr size_t kMaxRatio = 16;  // of an estimate to the packed bytes, because files can state any size
 
 bool is_gzip_start(std::string_view start) {
   return start.starts_with("\x1F\x8B");
@@ -39,6 +40,17 @@ class UnpackingReader {
   UnpackingReader& operator=(const UnpackingReader&) = delete;
   ~UnpackingReader() {
     if (packed_) inflateEnd(&stream_);
+  }
+
+  // Returns an estimate of the number of unpacked bytes: for gzip, the size that the end of the file states,
+  // which is that of the last member, and for other files the size of the file.
+  size_t estimate_bytes() const {
+    const File file = open_data_file(name_);
+    std::array<uint8_t, 4> end{};
+    if (!packed_ || file.size() < end.size()) return file.size();
+    file.read_at(end.data(), end.size(), file.size() - end.size());
+    const size_t stated = end[0] | end[1] << 8 | end[2] << 16 | size_t{end[3]} << 24;
+    return std::min(stated, kMaxRatio * file.size());
   }
 
   // Reads up to `count` bytes. Returns the number of bytes read, which is less than `count` only at the end
@@ -139,12 +151,12 @@ Bytes read_unpacked(const std::filesystem::path& path, int64_t max_bytes) {
   UnpackingReader reader(path);
   Bytes bytes;
   size_t filled = 0;
-  const size_t bound = static_cast<size_t>(max_bytes) + 1;
+  const size_t bound = static_cast<size_t>(max_bytes) + 1, estimate = reader.estimate_bytes() + 1;
   while (filled == bytes.size()) {
     if (filled == bound)
       throw DataError(
           concat_text(path.string(), ": expected at most ", max_bytes, " unpacked bytes, found more"));
-    bytes.resize(std::min(std::max(2 * filled, kBufferBytes), bound));
+    bytes.resize(std::min(filled == 0 ? estimate : std::max(2 * filled, kBufferBytes), bound));
     filled += reader.read(bytes.data() + filled, bytes.size() - filled);
   }
   bytes.resize(filled);
