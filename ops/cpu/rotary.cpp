@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <vector>
 
 #include "core/base/instances.h"
@@ -55,6 +56,30 @@ class Angles {
   double amplitude_;
 };
 
+// The rotation of one position. The layers of a decoding step rotate by the same angles, so each thread keeps
+// the last rotation.
+template <class C>
+struct Rotation {
+  std::vector<C> cosines, sines;
+
+  static const Rotation& find(const RotaryShape& s) {
+    thread_local Rotation last;
+    thread_local RotaryShape of{};
+    const auto key = [](const RotaryShape& r) {
+      return std::tuple(r.rotated, r.first_position, r.base, r.scale, r.amplitude, r.inverse);
+    };
+    if (last.cosines.empty() || key(of) != key(s)) {
+      last.cosines.resize(static_cast<size_t>(s.rotated / 2));
+      last.sines.resize(last.cosines.size());
+      Angles angles(s);
+      angles.start(s.first_position);
+      angles.write_and_advance(last.cosines.data(), last.sines.data());
+      of = s;
+    }
+    return last;
+  }
+};
+
 // Rotates the pairs (x[i], x[half + i]) of a row of `dim` elements, and copies the elements from 2 half on.
 // `cosines` and `sines` have `half` elements.
 template <class T, class C>
@@ -74,6 +99,15 @@ template <class T>
 void rotate_pairs(Backend, const RotaryShape& s, AttentionRows<const T> x, AttentionRows<T> out) {
   using C = Compute<T>;
   const int64_t half = s.rotated / 2, blocks = (s.length + kBlock - 1) / kBlock;
+  const auto rotate_position = [&](int64_t p, const C* cosines, const C* sines) {
+    for (int64_t b = 0; b < s.batch; ++b)
+      for (int64_t h = 0; h < s.heads; ++h)
+        rotate_row(x.row(b, p, h), half, s.dim, cosines, sines, out.row(b, p, h));
+  };
+  if (s.length == 1) {
+    const auto& rotation = Rotation<C>::find(s);
+    return rotate_position(0, rotation.cosines.data(), rotation.sines.data());
+  }
   const int64_t work = std::max<int64_t>(s.batch * kBlock * s.heads * s.dim, 1);
   parallel_for(blocks, std::max<int64_t>((1 << 15) / work, 1), [&](int64_t begin, int64_t end) {
     Angles angles(s);
@@ -81,9 +115,7 @@ void rotate_pairs(Backend, const RotaryShape& s, AttentionRows<const T> x, Atten
     for (int64_t p = begin * kBlock; p < std::min(end * kBlock, s.length); ++p) {
       if (p % kBlock == 0) angles.start(s.first_position + p);
       angles.write_and_advance(cosines.data(), sines.data());
-      for (int64_t b = 0; b < s.batch; ++b)
-        for (int64_t h = 0; h < s.heads; ++h)
-          rotate_row(x.row(b, p, h), half, s.dim, cosines.data(), sines.data(), out.row(b, p, h));
+      rotate_position(p, cosines.data(), sines.data());
     }
   });
 }

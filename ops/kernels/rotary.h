@@ -16,6 +16,8 @@ namespace tapeformer {
 // limited to [0, 1].
 struct RotaryScale {
   double inverse_factor = 1, constant = 1, per_angle = 0, per_pair = 0;
+
+  bool operator==(const RotaryScale&) const = default;
 };
 
 struct RotaryShape {
