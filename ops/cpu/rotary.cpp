@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "core/base/instances.h"
@@ -63,18 +64,16 @@ struct Rotation {
   std::vector<C> cosines, sines;
 
   static const Rotation& find(const RotaryShape& s) {
+    const std::tuple key(s.rotated, s.first_position, s.base, s.scale, s.amplitude, s.inverse);
+    thread_local std::remove_const_t<decltype(key)> last_key{};  // no rotation has the base 0
     thread_local Rotation last;
-    thread_local RotaryShape of{};
-    const auto key = [](const RotaryShape& r) {
-      return std::tuple(r.rotated, r.first_position, r.base, r.scale, r.amplitude, r.inverse);
-    };
-    if (last.cosines.empty() || key(of) != key(s)) {
+    if (last_key != key) {
       last.cosines.resize(static_cast<size_t>(s.rotated / 2));
       last.sines.resize(last.cosines.size());
       Angles angles(s);
       angles.start(s.first_position);
       angles.write_and_advance(last.cosines.data(), last.sines.data());
-      of = s;
+      last_key = key;
     }
     return last;
   }

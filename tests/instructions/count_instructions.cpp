@@ -45,12 +45,11 @@ AutoregressiveModelOptions make_options(const std::string& attention, int64_t le
   return options;
 }
 
-void count_training(const std::string& name, const AutoregressiveModelOptions& options, uint64_t step = 1) {
+void count_training(const std::string& name, const AutoregressiveModelOptions& options) {
   AutoregressiveModel model(options);
   model.initialize(1);
   const Batch batch{random_tokens(kBatch, options.max_length + 1, options.vocabulary_size), {}, {}};
-  count("train " + name,
-        [&] { backward(model.compute_loss(batch, {.training = true, .seed = 1, .step = step})); });
+  count("train " + name, [&] { backward(model.compute_loss(batch, {.training = true, .seed = 1})); });
 }
 
 void count_decoding(const std::string& name, const AutoregressiveModelOptions& options) {

@@ -5,6 +5,7 @@ for each element changes a count, and the test fails if a count differs by more 
 """
 import argparse
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -19,9 +20,10 @@ SKIPPED = 77
 def count(program, valgrind, folder):
     """Returns the number of instructions of each case of the program."""
     files = pathlib.Path(folder) / "counts"
-    # The library of valgrind computes fused multiply-adds 100 times slower than other instructions, so OpenBLAS must use none.
-    done = subprocess.run([valgrind, "--tool=callgrind", f"--callgrind-out-file={files}", "--instr-atstart=no", program], env={"OPENBLAS_CORETYPE": "Sandybridge", "OMP_NUM_THREADS": "1"},
-                          capture_output=True, text=True, check=False)
+    # valgrind computes fused multiply-adds 100 times slower than other instructions, so OpenBLAS must use none.
+    environment = os.environ | {"OPENBLAS_CORETYPE": "Sandybridge"}
+    done = subprocess.run([valgrind, "--tool=callgrind", f"--callgrind-out-file={files}", "--instr-atstart=no", program],
+                          env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"the program failed ({done.returncode}):\n{done.stdout}{done.stderr}"
     names = done.stdout.splitlines()
     texts = [pathlib.Path(f"{files}.{number}").read_text() for number in range(1, len(names) + 1)]
@@ -36,7 +38,7 @@ def main():
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     compiler = args.compiler.split(".")[0]
-    stored = json.loads(STORED.read_text()) if STORED.exists() else {}
+    stored = json.loads(STORED.read_text())
     if compiler not in stored and not args.write:
         print(f"skipped: counts.json has no counts of {compiler}")
         return SKIPPED

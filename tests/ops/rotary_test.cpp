@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "autograd/tape.h"
+#include "ops/elementwise.h"
+#include "ops/sum.h"
 #include "ops/view.h"
 #include "tests/support/random.h"
 
@@ -141,6 +144,29 @@ TEST_CASE("rotate_token_in_place() rotates one token in the same way as rotary_e
     rotate_token_in_place(one, {.first_position = position});
     CHECK(max_difference(one, token(all)) < 1e-12);
   }
+}
+
+TEST_CASE("successive tokens that differ in one option are rotated as rows of a sequence") {
+  const Tensor x = normal({2, 9, 3, 8}), token = slice(x, 1, 8, 9).clone();
+  const RotaryOptions base{.base = 500, .features = 4, .first_position = 3};
+  RotaryOptions position = base, other_base = base, wider = base, linear = base, scaled = base;
+  position.first_position = 4;
+  other_base.base = 501;
+  wider.features = 6;
+  linear.scaling = {.kind = RotaryScalingKind::linear, .factor = 2};
+  scaled.scaling = {.kind = RotaryScalingKind::yarn, .factor = 2, .length = 64, .amplitude = 1.5};
+  RotaryOptions louder = scaled;
+  louder.scaling.amplitude = 2;
+  for (const RotaryOptions& other : {position, other_base, wider, linear, scaled, louder})
+    for (const RotaryOptions& options : {base, other, scaled}) {
+      RotaryOptions later = options;
+      later.first_position += 8;
+      CHECK(max_difference(rotary_embedding(token, later),
+                           slice(rotary_embedding(x, options), 1, 8, 9).clone()) < 1e-12);
+    }
+  const Tensor leaf = set_requires_grad(token.clone());
+  backward(sum(square(rotary_embedding(leaf, base))));  // a rotation keeps the norm, so its gradient is 2 x
+  CHECK(max_difference(gradient(leaf), mul(token, 2)) < 1e-12);
 }
 
 TEST_CASE("rotary_embedding() takes bfloat16, and refuses odd dims and other ranks") {

@@ -6,6 +6,7 @@
 #include "core/system/log.h"
 #include "models/decoder.h"
 #include "train/build.h"
+#include "train/checkpoint/run_directory.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
 #include "train/config/value.h"
@@ -34,9 +35,9 @@ class Plan {
     if (!kind_.capabilities.recurrent)
       throw ConfigError("--attention " + kind_.name + ": the kind has no recurrent form");
     const auto& given = line.options.get<std::string>("run-dir");
-    run_dir_ = given.empty()
-                   ? teacher.checkpoint_folder.parent_path().parent_path().string() + "-" + kind_.name
-                   : given;
+    const fs::path run = find_run_folder(teacher.checkpoint_folder);
+    const fs::path source = run.empty() ? teacher.checkpoint_folder : run;
+    run_dir_ = given.empty() ? source.string() + "-" + kind_.name : given;
     check_run_dir();
     make_attention_list();
     new_parameters_ = list_new_parameters();
@@ -88,7 +89,7 @@ class Plan {
     const std::string start = "--run-dir " + run_dir_.string() + ": ";
     if (!fs::exists(run_dir_, ignored)) return;
     if (!fs::is_directory(run_dir_, ignored)) throw ConfigError(start + "is not a folder");
-    if (fs::equivalent(run_dir_, teacher_.checkpoint_folder.parent_path().parent_path(), ignored))
+    if (fs::equivalent(run_dir_, find_run_folder(teacher_.checkpoint_folder), ignored))
       throw ConfigError(start + "is the run of the teacher");
     if (!fs::is_empty(run_dir_, ignored) && !fs::exists(transfer_dir(), ignored) &&
         !fs::exists(run_dir_ / kConfigFileName, ignored))
