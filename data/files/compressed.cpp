@@ -6,7 +6,6 @@
 #include <new>
 
 #include "core/base/errors.h"
-#include "data/files/file.h"
 
 namespace tapeformer {
 
@@ -19,8 +18,8 @@ bool is_compressed_start(std::string_view start) {
          (start.substr(4).starts_with(kBlock) || start.substr(4).starts_with(kEnd));
 }
 
-CompressedReader::CompressedReader(const std::filesystem::path& path)
-    : file_(open_data_file(path)), name_(path.string()), archive_(archive_read_new(), archive_read_free) {
+CompressedReader::CompressedReader(const File& file)
+    : name_(file.path()), archive_(archive_read_new(), archive_read_free) {
   constexpr size_t kInputBytes = size_t{1} << 16;
   if (!archive_) throw std::bad_alloc();
   archive_read_support_filter_xz(archive_.get());
@@ -28,7 +27,7 @@ CompressedReader::CompressedReader(const std::filesystem::path& path)
   archive_read_support_filter_zstd(archive_.get());
   archive_read_support_format_raw(archive_.get());
   archive_entry* entry = nullptr;
-  if (archive_read_open_fd(archive_.get(), file_.descriptor(), kInputBytes) != ARCHIVE_OK) fail();
+  if (archive_read_open_fd(archive_.get(), file.descriptor(), kInputBytes) != ARCHIVE_OK) fail();
   // libarchive does not distinguish empty contents from a file that ends before its first bytes.
   if (archive_read_next_header(archive_.get(), &entry) != ARCHIVE_OK)
     throw DataError(name_ + ": cannot be unpacked: has no contents or is damaged");

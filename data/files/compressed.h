@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,9 +18,9 @@ bool is_compressed_start(std::string_view start);
 
 class CompressedReader {
  public:
-  // Throws DataError with the path if the file cannot be opened, is damaged or has no contents. read() throws
-  // DataError if the file is damaged.
-  explicit CompressedReader(const std::filesystem::path& path);
+  // The file must outlive the reader. Throws DataError with the path if the file is damaged or has no contents.
+  // read() throws DataError if the file is damaged.
+  explicit CompressedReader(const File& file);
 
   // Reads up to `count` unpacked bytes. Returns the number of bytes read, which is less than `count` only at
   // the end of the contents.
@@ -30,7 +29,6 @@ class CompressedReader {
  private:
   [[noreturn]] void fail() const;  // with the message of libarchive
 
-  File file_;
   std::string name_;
   std::unique_ptr<archive, int (*)(archive*)> archive_;
   bool ended_ = false;

@@ -2,7 +2,7 @@
 // bytes, not by the name. All functions are thread-safe.
 //
 // Functions throw DataError with the path if the file is missing or too large. They also throw DataError if
-// compressed data is truncated or corrupt, or if gzip data is followed by other data.
+// compressed data is truncated or corrupt. As for gzip, other data after gzip data is ignored.
 #pragma once
 
 #include <string>

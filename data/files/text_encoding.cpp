@@ -10,11 +10,6 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kDetectionBytes = size_t{1} << 16;
-// A text without a byte order mark is UTF-16 or UTF-32 only if at least one of this number of its characters
-// is ASCII. Spaces and line ends are ASCII in the texts of every script.
-constexpr size_t kMaxCharactersPerAscii = 256;
-
 struct Mark {
   std::string_view bytes;
   TextEncoding encoding;
@@ -26,10 +21,6 @@ constexpr Mark kMarks[] = {{{"\xFF\xFE\0\0", 4}, {4, false, 4}},
                            {{"\xFF\xFE", 2}, {2, false, 2}},
                            {{"\xFE\xFF", 2}, {2, true, 2}},
                            {{"\xEF\xBB\xBF", 3}, {1, false, 3}}};
-
-bool is_control(char32_t code) {
-  return code < 0x20 && code != '\t' && code != '\n' && code != '\r' && code != '\f';
-}
 
 // Sequential reader of the characters of a text in UTF-16 or UTF-32.
 class CharacterReader {
@@ -66,57 +57,16 @@ class CharacterReader {
   TextEncoding encoding_;
 };
 
-// Returns whether a text with NUL bytes is probably UTF-8 and damaged.
-bool is_damaged_utf8(std::string_view text) {
-  size_t nul_count = 0, at = 0;
-  while (at < text.size()) {
-    const Utf8Character character = decode_first_utf8_character(text.substr(at));
-    if (character.bytes == 0) return text.size() - at < 4;  // the end of the text can divide a character
-    if (character.code_point == 0)
-      ++nul_count;
-    else if (is_control(character.code_point))
-      return false;
-    at += character.bytes;
-  }
-  return 4 * nul_count < text.size();
-}
-
-// Returns the number of ASCII characters in the text. Returns 0 if the text is invalid in the encoding or
-// contains control characters.
-size_t count_ascii_characters(std::string_view text, const TextEncoding& encoding) {
-  size_t ascii_count = 0, count = 0;
-  for (CharacterReader reader(text, encoding); !reader.is_at_end(); ++count) {
-    const bool is_last = reader.bytes_left() < 4;  // the end of the text can divide a character
-    const auto character = reader.read();
-    if (!character && is_last) break;
-    if (!character || is_control(*character)) return 0;
-    ascii_count += *character < 0x80;
-  }
-  return ascii_count * kMaxCharactersPerAscii < count ? 0 : ascii_count;
-}
-
 }  // namespace
 
 std::string TextEncoding::name() const {
-  if (is_utf8()) return "UTF-8";
-  const std::string name = unit_bytes == 2 ? "UTF-16" : "UTF-32";
-  return mark_bytes > 0 ? name : name + (is_big_endian ? "BE" : "LE");
+  return is_utf8() ? "UTF-8" : unit_bytes == 2 ? "UTF-16" : "UTF-32";
 }
 
 TextEncoding detect_text_encoding(std::string_view start) {
   for (const auto& [mark, encoding] : kMarks)
     if (start.starts_with(mark)) return encoding;
-  start = start.substr(0, kDetectionBytes);
-  TextEncoding detected;
-  if (start.find('\0') == std::string_view::npos || is_damaged_utf8(start)) return detected;
-  size_t max_count = 0;
-  for (const TextEncoding& encoding :
-       {TextEncoding{4, false}, TextEncoding{4, true}, TextEncoding{2, false}, TextEncoding{2, true}})
-    if (const size_t count = count_ascii_characters(start, encoding); count > max_count) {
-      max_count = count;
-      detected = encoding;
-    }
-  return detected;
+  return {};
 }
 
 std::string convert_to_utf8(std::string_view text, const TextEncoding& encoding,

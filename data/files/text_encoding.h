@@ -14,14 +14,11 @@ struct TextEncoding {
   size_t mark_bytes = 0;       // size of the byte order mark at the start of the text
 
   bool is_utf8() const { return unit_bytes == 1; }
-  // Returns the name of the encoding for iconv, such as "UTF-16". The name includes the byte order if the
-  // text has no byte order mark.
+  // Returns the name of the encoding for iconv, such as "UTF-16".
   std::string name() const;
 };
 
-// Returns the encoding of the text that begins with `start`. A text with a byte order mark has the encoding
-// of the mark. A text without a mark is UTF-16 or UTF-32 if it has NUL bytes, its first 64 KiB are valid in
-// this encoding and contain characters of ASCII, but no control characters. All other texts are UTF-8.
+// Returns the encoding of the byte order mark that the text begins with, or UTF-8 if it has none.
 TextEncoding detect_text_encoding(std::string_view start);
 
 // Returns a text in UTF-16 or UTF-32 as UTF-8, without the byte order mark. Throws DataError with `location`

@@ -57,7 +57,7 @@ TEST_CASE("a gzip file that is truncated at any byte is an error with the path")
   }
 }
 
-TEST_CASE("corrupt gzip data and bytes after it are errors") {
+TEST_CASE("corrupt gzip data is an error") {
   const TempDir dir;
   const Bytes packed = gzipped(random_bytes(300));
   for (const size_t position : {size_t{2}, size_t{12}, packed.size() - 8, packed.size() - 1}) {
@@ -68,10 +68,6 @@ TEST_CASE("corrupt gzip data and bytes after it are errors") {
     CHECK(
         contains(unpacking_error(dir / "damaged.gz"), (dir / "damaged.gz").string() + ": corrupt gzip data"));
   }
-  Bytes longer = packed;
-  longer.push_back('x');
-  write_file(dir / "longer.gz", longer);
-  CHECK(contains(unpacking_error(dir / "longer.gz"), "other data follows"));
 }
 
 TEST_CASE(

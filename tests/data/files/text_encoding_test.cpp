@@ -26,39 +26,20 @@ std::string name_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("texts in UTF-16 and UTF-32 are recognised with and without a byte order mark, and converted") {
-  for (const bool big_endian : {false, true})
-    for (const bool has_mark : {false, true}) {
-      const std::string order = has_mark ? "" : big_endian ? "BE" : "LE";
-      CAPTURE(order);
-      const std::string list16 = encoded(kList16, big_endian, has_mark);
-      CHECK(name_of(list16) == "UTF-16" + order);
-      CHECK(convert_to_utf8(list16, detect_text_encoding(list16), "list") == kList8);
-      const std::string list32 = encoded(kList32, big_endian, has_mark);
-      CHECK(name_of(list32) == "UTF-32" + order);
-      CHECK(convert_to_utf8(list32, detect_text_encoding(list32), "list") == kList8);
-    }
-  CHECK(name_of(encoded(std::u16string(u"привет, мир\n"), false, false)) == "UTF-16LE");
-  CHECK(name_of(encoded(std::u16string(u"一二三四五\n"), true, false)) == "UTF-16BE");
-  // The first 64 KiB end within a character of four bytes.
-  std::u16string smileys = u"a";
-  for (int i = 0; i < 20000; ++i) smileys += u"\U0001F600 ";
-  CHECK(name_of(encoded(smileys, false, false)) == "UTF-16LE");
+TEST_CASE("texts in UTF-16 and UTF-32 are recognised by their byte order mark and converted") {
+  for (const bool big_endian : {false, true}) {
+    const std::string list16 = encoded(kList16, big_endian), list32 = encoded(kList32, big_endian);
+    CHECK(name_of(list16) == "UTF-16");
+    CHECK(convert_to_utf8(list16, detect_text_encoding(list16), "list") == kList8);
+    CHECK(name_of(list32) == "UTF-32");
+    CHECK(convert_to_utf8(list32, detect_text_encoding(list32), "list") == kList8);
+  }
 }
 
-TEST_CASE("UTF-8, Latin-1, damaged UTF-8 and binary data are not taken for UTF-16") {
-  std::string damaged = "one line\nanother line\nthe third line\n";
-  damaged[12] = '\0';
-  std::string sparse = damaged;
-  sparse.replace(10, 12, 12, '\0');
-  for (const std::string& text : {std::string(), std::string("plain"), kList8,
-                                  std::string("caf\xE9 ol\xE9\n"), damaged, sparse, std::string(100, '\0'),
-                                  std::string("\x7F"
-                                              "ELF\2\1\1\0\0\0\0\0\0\0\0\0\3\0\x3E\0\1\0\0\0",
-                                              24)})
+TEST_CASE("texts without a byte order mark are taken for UTF-8") {
+  for (const std::string& text : {std::string(), std::string("plain"), kList8, encoded(kList16, false, false)})
     CHECK(name_of(text) == "UTF-8");
   CHECK(detect_text_encoding("\xEF\xBB\xBFplain").mark_bytes == 3);
-  CHECK(detect_text_encoding({"ab\0cd\n", 6}).is_utf8());  // one NUL too many
 }
 
 TEST_CASE("an invalid text in UTF-16 is an error with the position of the character") {
@@ -74,7 +55,7 @@ TEST_CASE("an invalid text in UTF-16 is an error with the position of the charac
 
 TEST_CASE("lists in UTF-16 and UTF-32 are read like lists in UTF-8") {
   const TempDir dir;
-  for (const auto& bytes : {encoded(kList16), encoded(kList16, true, false), encoded(kList32)}) {
+  for (const auto& bytes : {encoded(kList16), encoded(kList16, true), encoded(kList32)}) {
     write_file(dir / "list", bytes);
     const auto lines = read_lines(dir / "list");
     REQUIRE(lines.size() == 2);

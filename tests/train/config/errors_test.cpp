@@ -255,13 +255,8 @@ TEST_CASE("the error about a config in UTF-16 names the encoding and a command t
   const std::string text = "[run]\nseed = 3\n[train]\nsteps = 1\n";
   CHECK(find_config_error(folder.write("mark", "\xEF\xBB\xBF" + text)).empty());
   const std::u16string wide(text.begin(), text.end());
-  for (const bool has_mark : {true, false}) {
-    const std::string error = find_config_error(folder.write("wide", test::encoded(wide, false, has_mark)));
-    CAPTURE(error);
-    CHECK(error.find(has_mark ? "is UTF-16, expected UTF-8; convert it with iconv -f UTF-16 -t UTF-8"
-                              : "is UTF-16LE, expected UTF-8; convert it with iconv -f UTF-16LE -t UTF-8") !=
-          std::string::npos);
-  }
+  CHECK(find_config_error(folder.write("wide", test::encoded(wide)))
+            .find("is UTF-16, expected UTF-8; convert it with iconv -f UTF-16 -t UTF-8") != std::string::npos);
 }
 
 TEST_CASE("a pipe instead of a config is an error and does not block") {

@@ -20,7 +20,7 @@ namespace tapeformer {
 namespace {
 
 constexpr size_t kReadBytes = size_t{1} << 16;
-constexpr size_t kStartBytes = size_t{1} << 16;  // as many as detect_text_encoding() reads
+constexpr size_t kStartBytes = 16;  // enough for is_compressed() and detect_text_encoding()
 // Another thread may handle a signal, which then does not end the waiting of poll().
 constexpr int kInterruptionMilliseconds = 200;
 
