@@ -18,14 +18,6 @@ extern "C" const char* __lsan_default_suppressions() {
 #endif
 
 namespace tapeformer {
-namespace {
-
-File open_sound_file(const std::filesystem::path& path) {
-  require_regular_file(path);
-  return open_data_file(path);
-}
-
-}  // namespace
 
 // The functions that libsndfile calls to read the bytes of a SoundFile.
 struct SoundFile::Callbacks {
@@ -63,7 +55,7 @@ struct SoundFile::Decoder {
   SNDFILE* file;
 };
 
-SoundFile::SoundFile(const std::filesystem::path& path) : bytes_(open_sound_file(path)) {
+SoundFile::SoundFile(const std::filesystem::path& path) : bytes_(open_data_file(path)) {
   const SoundHeader header = read_sound_header(bytes_);
   length_ = bytes_.size();
   const int container = open() & SF_FORMAT_TYPEMASK;

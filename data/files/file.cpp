@@ -50,7 +50,15 @@ void visit_files(const std::vector<fs::path>& paths, std::set<FileIdentity>& vis
 
 }  // namespace
 
+void require_regular_file(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) throw DataError(path.string() + ": no such file");
+  if (!std::filesystem::is_regular_file(status)) throw DataError(path.string() + ": is not a regular file");
+}
+
 File open_data_file(const fs::path& path) try {
+  require_regular_file(path);
   return open_regular_file(path.string());
 } catch (const FileError& error) {
   throw DataError(error.what());
@@ -79,13 +87,6 @@ int64_t read_file_size(const fs::path& path) {
   const auto size = fs::file_size(path, error);
   if (error) throw DataError(path.string() + ": has no size: " + error.message());
   return static_cast<int64_t>(size);
-}
-
-void require_regular_file(const std::filesystem::path& path) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) throw DataError(path.string() + ": no such file");
-  if (!std::filesystem::is_regular_file(status)) throw DataError(path.string() + ": is not a regular file");
 }
 
 Bytes read_bytes(const std::filesystem::path& path, int64_t max_bytes) {

@@ -81,10 +81,7 @@ std::vector<fs::path> list_text_files(const std::string& path) {
 void require_text_files(const std::string& path) {
   const std::vector<fs::path> files = list_text_files(path);
   int64_t bytes = 0;
-  for (const fs::path& file : files) {
-    require_regular_file(file);
-    bytes += static_cast<int64_t>(open_data_file(file).size());
-  }
+  for (const fs::path& file : files) bytes += static_cast<int64_t>(open_data_file(file).size());
   check_size(files, bytes);
 }
 
@@ -92,7 +89,6 @@ void require_text_files(const std::string& path) {
 class TextSource::Part {
  public:
   Part(const fs::path& path, int64_t first) : first_(first), name_(path.string()) {
-    require_regular_file(path);
     if (is_compressed(path))
       contents_ = read_unpacked(path, kMaxUnpackedBytes);
     else
