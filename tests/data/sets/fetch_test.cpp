@@ -351,7 +351,7 @@ TEST_CASE("fetch unpacks only the known files of an archive") {
   CHECK(contains(error(tar.substr(0, 5000)), archive + ": cannot be unpacked: Truncated"));
   CHECK(contains(error(tar.substr(0, 700)), archive + ": cannot be unpacked: Truncated"));
   CHECK(
-      contains(fetch_error("fashion-mnist", dir / "other", (dir / "none.tar.gz").string()), "No such file"));
+      contains(fetch_error("fashion-mnist", dir / "other", (dir / "none.tar.gz").string()), "no such file"));
   CHECK(entries(dir / "other/fashion-mnist") == 0);
   tar[2 * 1024 + 700] ^= 1;
   CHECK(contains(error(tar + end),
