@@ -1,8 +1,9 @@
-"""Compares a training step of a GPT by Tapeformer, PyTorch, JAX and llm.c, in turn, with the same sizes and random tokens.
+"""Compares a training step of a GPT by Tapeformer, PyTorch, JAX, MLX and llm.c, in turn, with the same sizes and random tokens.
 
 MODEL is gpt-char or gpt-124m; the files of that name beside this script have the sizes. PyTorch runs the GPT-2 of transformers,
-compiled, with sdpa and the fused AdamW; JAX a jitted step with jax.nn.dot_product_attention and optax; llm.c its train_gpt2.c, which is
-built from --llmc FOLDER with the flags of its Makefile. Prints one JSON object: medians of the seconds of a step over the rounds.
+compiled, with sdpa and the fused AdamW; JAX a jitted step with jax.nn.dot_product_attention and optax; MLX a compiled step of its
+CPU build, in float32, with the OpenBLAS of the system, because its package has the reference BLAS (6 GFLOP/s); llm.c its
+train_gpt2.c, which is built from --llmc FOLDER with the flags of its Makefile. Prints one JSON object: medians of the seconds of a step over the rounds.
 """
 
 import argparse
@@ -123,6 +124,60 @@ def jax_steps(sizes, options):
     return time_steps(step, options.steps)
 
 
+def mlx_steps(sizes, options):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
+    import mlx.core as mx
+    import mlx.nn as nn
+    import mlx.optimizers as optim
+
+    data, model = sizes["data"], sizes["model"]
+    heads, width = model["heads"], model["heads"] * model["head_dim"]
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, model["feedforward"]), nn.Linear(model["feedforward"], width)
+
+        def __call__(self, x):
+            q, k, v = (self.qkv(self.norm1(x)).reshape(*x.shape[:2], 3, heads, -1).transpose(2, 0, 3, 1, 4))
+            y = mx.fast.scaled_dot_product_attention(q, k, v, scale=q.shape[-1] ** -0.5, mask="causal")
+            x = x + self.out(y.transpose(0, 2, 1, 3).reshape(x.shape))
+            return x + self.down(nn.gelu(self.up(self.norm2(x))))
+
+    class Gpt(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.positions = nn.Embedding(data["symbols"] + 1, width), nn.Embedding(model["position_count"], width)
+            self.layers, self.norm = [Layer() for _ in range(model["layers"])], nn.LayerNorm(width)
+
+        def __call__(self, ids):
+            x = self.tokens(ids) + self.positions(mx.arange(ids.shape[1]))
+            for layer in self.layers:
+                x = layer(x)
+            return self.tokens.as_linear(self.norm(x))
+
+    gpt, optimizer = Gpt(), optim.AdamW(1e-4)
+    ids = mx.random.randint(0, data["symbols"] + 1, (data["batch_size"], data["max_length"] + 1))
+    compute = nn.value_and_grad(gpt, lambda ids: nn.losses.cross_entropy(gpt(ids[:, :-1]), ids[:, 1:], reduction="mean"))
+    state = [gpt.state, optimizer.state]
+
+    def update(ids):
+        loss, gradients = compute(ids)
+        if clip := sizes["optimizer"].get("clip_norm"):
+            gradients, _ = optim.clip_grad_norm(gradients, clip)
+        optimizer.update(gpt, gradients)
+        return loss
+
+    update = mx.compile(update, inputs=state, outputs=state)
+
+    def step():
+        mx.eval(update(ids), state)
+
+    return time_steps(step, options.steps)
+
+
 def build_llmc(sizes, source, folder):
     """Compiles train_gpt2.c with the batch and length of the model, and writes random weights and tokens where it reads them."""
     import numpy
@@ -179,7 +234,7 @@ def main():
     parser.add_argument("model", choices=["gpt-char", "gpt-124m"])
     parser.add_argument("--program", default="build/release/tapeformer")
     parser.add_argument("--llmc", type=pathlib.Path, help="a copy of llm.c")
-    parser.add_argument("--peers", default="torch,jax,llmc")
+    parser.add_argument("--peers", default="torch,jax,mlx,llmc")
     parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
@@ -188,9 +243,11 @@ def main():
     options = parser.parse_args()
     sizes = read_sizes(options.model)
     if options.run:
-        print(json.dumps({"torch": torch_steps, "jax": jax_steps}[options.run](sizes, options)))
+        print(json.dumps({"torch": torch_steps, "jax": jax_steps, "mlx": mlx_steps}[options.run](sizes, options)))
         return
-    peers = [name for name in options.peers.split(",") if name != "llmc" or (options.llmc and options.precision == "float32")]
+    peers = [name for name in options.peers.split(",") if options.precision == "float32" or name not in ("llmc", "mlx")]
+    if not options.llmc and "llmc" in peers:
+        peers.remove("llmc")
     seconds = {name: [] for name in ["tapeformer", *peers]}
     with tempfile.TemporaryDirectory() as folder:
         if "llmc" in peers:
@@ -202,6 +259,8 @@ def main():
                     seconds[name] += llmc_steps(folder, options)
                     continue
                 environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads), "OMP_PROC_BIND": "true"}
+                if name == "mlx":
+                    environment |= {"LD_PRELOAD": "libopenblas.so.0", "OPENBLAS_NUM_THREADS": str(options.threads)}
                 output = subprocess.run([sys.executable, *sys.argv, "--run", name], capture_output=True, check=True, text=True,
                                         env=environment).stdout
                 seconds[name] += json.loads(output.splitlines()[-1])

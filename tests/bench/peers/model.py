@@ -30,9 +30,11 @@ class ModelConfig:
     feedforward: int = 1024
     mixtures: int = 10
     value_dim: int = 0  # 0 means half of d_model
-    attention: str = "linear"  # linear | softmax
+    attention: str = "linear"  # linear | softmax | local | gated-delta | lsh
     form: str = "chunked"  # form of linear attention: chunked | quadratic; rotation = "features" is always quadratic
     chunk: int = 64
+    window: int = 256  # keys that a token of local attention sees, with itself
+    rounds: int = 4  # of LSH attention
     dropout: float = 0.0
     norm: str = "post"  # post | pre
     activation: str = "relu"  # relu | gelu (the erf form)
@@ -60,7 +62,7 @@ class ModelConfig:
 
     def __post_init__(self):
         allowed = {
-            "attention": ("linear", "softmax"),
+            "attention": ("linear", "softmax", "local", "gated-delta", "lsh"),
             "form": ("chunked", "quadratic"),
             "norm": ("post", "pre"),
             "activation": ("relu", "gelu"),
@@ -146,6 +148,18 @@ def linear_attention_chunked(q: Tensor, k: Tensor, v: Tensor, chunk: int) -> Ten
     return (numerator / denominator).reshape(batch, heads, length + pad, dim)[:, :, :length]
 
 
+def local_attention(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
+    """Computes causal attention to the last `window` keys in blocks of `window` queries. q, k, v and result: (B, H, L, D)."""
+    length = q.shape[2]
+    q, k, v = (F.pad(x, (0, 0, 0, -length % window)).unflatten(2, (-1, window)).transpose(1, 2) for x in (q, k, v))
+    k, v = (torch.cat((F.pad(x, (0, 0, 0, 0, 0, 0, 1, 0))[:, :-1], x), 3) for x in (k, v))  # (B, N, H, 2 W, D)
+    distance = torch.arange(window)[:, None] + window - torch.arange(2 * window)
+    mask = ((distance >= 0) & (distance < window)).expand(q.shape[1], 1, -1, -1).clone()
+    mask[0, :, :, :window] = False
+    mixed = F.scaled_dot_product_attention(*(x.flatten(0, 1) for x in (q, k, v)), mask.repeat(len(q), 1, 1, 1))
+    return mixed.unflatten(0, q.shape[:2]).transpose(1, 2).flatten(2, 3)[:, :, :length]
+
+
 def gated_delta_chunked(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, chunk: int) -> Tensor:
     """Computes the gated delta rule in chunks (Yang et al. 2024, "Gated Delta Networks", section 3.3), with any length L.
 
@@ -189,13 +203,17 @@ class GatedDelta(nn.Module):
         self.gate = nn.Linear(width, width, bias=False)
         self.norm_weight = nn.Parameter(torch.ones(dim))
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
-        """q, k, v and result: (B, H, L, D). x: (B, L, H D)."""
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, state: Tensor | None = None) -> Tensor:
+        """q, k, v and result: (B, H, L, D). x: (B, L, H D). With a state (B, H, D, D), L is 1, and the state is advanced."""
         q, k = (y * torch.rsqrt(y.float().square().sum(-1, keepdim=True) + 1e-6) for y in (q, k))
-        g = -self.log_rate.exp() * F.softplus(self.decay(x).float() + self.time_step)
-        out = gated_delta_chunked(
-            q * self.dim**-0.5, k, v, g.transpose(1, 2), self.beta(x).float().sigmoid().transpose(1, 2), self.chunk
-        )
+        g = (-self.log_rate.exp() * F.softplus(self.decay(x).float() + self.time_step)).transpose(1, 2)
+        beta = self.beta(x).float().sigmoid().transpose(1, 2)
+        if state is None:
+            out = gated_delta_chunked(q * self.dim**-0.5, k, v, g, beta, self.chunk)
+        else:
+            state *= g.exp().unsqueeze(-1)
+            state += k.transpose(-1, -2) @ (beta.unsqueeze(-1) * (v - k @ state))
+            out = q * self.dim**-0.5 @ state
         gate = self.gate(x).unflatten(-1, (self.heads, self.dim)).transpose(1, 2)
         norm = torch.rsqrt(out.square().mean(-1, keepdim=True) + 1e-5)
         return (out * norm * self.norm_weight * F.silu(gate.float())).to(v.dtype)
@@ -243,6 +261,12 @@ class AttentionLayer(nn.Module):
         self.key_projection = nn.Linear(width, width)
         self.value_projection = nn.Linear(width, width)
         self.out_projection = nn.Linear(width, width)
+        if config.attention == "gated-delta":
+            self.gated = GatedDelta(config.heads, config.head_dim, config.chunk)
+        if config.attention == "lsh":
+            from reformer_pytorch import LSHAttention
+
+            self.lsh = LSHAttention(bucket_size=config.chunk, n_hashes=config.rounds, causal=True, attend_across_buckets=True)
         if config.conv:
             self.conv = ShortConv(3 * width, config.conv, config.conv_activation)
 
@@ -261,6 +285,12 @@ class AttentionLayer(nn.Module):
         if self.config.attention == "softmax":
             dropout = self.config.dropout if self.training else 0.0
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
+        elif self.config.attention == "local":
+            mixed = local_attention(q, k, v, self.config.window)
+        elif self.config.attention == "gated-delta":
+            mixed = self.gated(q, k, v, x)
+        elif self.config.attention == "lsh":
+            mixed = self.lsh(q.flatten(0, 1), v.flatten(0, 1))[0].unflatten(0, q.shape[:2])
         elif rotates_features:
             mixed = linear_attention_rotary(q, k, v)
         elif self.config.form == "quadratic":
@@ -460,13 +490,26 @@ class RecurrentModel(StepModel):
         return attention.out_projection((numerator / denominator).flatten(1))
 
 
+class GatedDeltaModel(StepModel):
+    """The gated-delta model as an RNN, with the state (B, H, D, D) of each layer."""
+
+    def __init__(self, model: ImageModel, batch: int):
+        config = model.config
+        shape = (config.layers, batch, config.heads, config.head_dim, config.head_dim)
+        super().__init__(model, model.predictor.weight.new_zeros(shape))
+
+    def attention_step(self, attention: AttentionLayer, x: Tensor, position: Tensor | int, state: Tensor) -> Tensor:
+        q, k, v = (projected.unsqueeze(2) for projected in self.projections(attention, x))
+        return attention.out_projection(attention.gated(q, k, v, x.unsqueeze(1), state).flatten(1))
+
+
 class CachedModel(StepModel):
-    """The softmax model with a cache of the keys and values (B, H, L, D) of each layer. Positions are numbers."""
+    """The softmax or local model with a cache of the keys and values (B, H, L, D) of each layer. Positions are numbers."""
 
     def __init__(self, model: ImageModel, batch: int, dtype: torch.dtype):
         config = model.config
-        if config.attention != "softmax":
-            raise ValueError("only softmax attention has a cache of keys and values")
+        if config.attention not in ("softmax", "local"):
+            raise ValueError("only softmax and local attention have a cache of keys and values")
         shape = (config.layers, batch, config.heads, config.max_length, config.head_dim)
         super().__init__(model, *(torch.zeros(shape, dtype=dtype) for _ in range(2)))
 
@@ -475,5 +518,6 @@ class CachedModel(StepModel):
         # torch.compile would compile the assignment of keys[:, :, position] again for each position.
         keys[:, :, position : position + 1] = k
         values[:, :, position : position + 1] = v
-        seen = (cache[:, :, : position + 1] for cache in (keys, values))
+        first = max(position + 1 - attention.config.window, 0) if attention.config.attention == "local" else 0
+        seen = (cache[:, :, first : position + 1] for cache in (keys, values))
         return attention.out_projection(F.scaled_dot_product_attention(q, *seen).flatten(1))
