@@ -237,11 +237,12 @@ BatchLoss AutoregressiveTask::compute_loss(const StepBatch& batch, const Forward
 }
 
 void AutoregressiveTask::add_metrics(double loss, MetricRecord& record) const {
-  record.emplace_back("bits_per_dim", convert_to_bits(loss));
+  if (!teacher_) record.emplace_back("bits_per_dim", convert_to_bits(loss));
 }
 
 double AutoregressiveTask::compute_progress_bits_per_dim(double loss) const {
-  return model_->options().head == OutputHead::logistic_mixture ? convert_to_bits(loss) : -1;
+  const bool is_shown = !teacher_ && model_->options().head == OutputHead::logistic_mixture;
+  return is_shown ? convert_to_bits(loss) : -1;
 }
 
 }  // namespace tapeformer

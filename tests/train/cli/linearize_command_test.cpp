@@ -41,6 +41,11 @@ TEST_CASE("linearize: the first training changes new parameters only, and both m
   }
   CHECK(transferred.contains("layers.0.attention.inner_attention.window_share"));
   CHECK(student.at("predictor.weight") != teacher.at("predictor.weight"));
+  // A distance of layers is not a number of bits.
+  const std::string metrics = read_file(run.dir / "new" / "transfer" / "metrics.jsonl");
+  const auto first = nlohmann::json::parse(metrics.substr(0, metrics.find('\n')));
+  CHECK(first["split"] == "train");
+  CHECK_FALSE(first.contains("bits_per_dim"));
   REQUIRE(report["models"].size() == 2);
   CHECK(report["models"][0]["attention"] == "softmax");
   CHECK(report["models"][1]["attention"] == "window-linear");

@@ -157,7 +157,6 @@ class Plan {
     const ModelConfig& model = teacher_.config().model;
     for (const std::string name : {"dropout", "attention_dropout"})
       if (model.has(name) && model.get<double>(name) > 0) settings.push_back("model." + name + "=0");
-    const int64_t interval = std::max<int64_t>(steps / 4, 1);
     settings.insert(
         settings.end(),
         {"run.name=" + quote_toml_string(run_dir_.filename().string()),
@@ -165,7 +164,8 @@ class Plan {
          concat_text("train.steps=", std::max<int64_t>(steps, 1)), concat_text("optimizer.lr=", rate),
          "optimizer.kind=\"adamw\"", "schedule.kind=\"cosine\"",
          concat_text("schedule.warmup_steps=", std::min<int64_t>(50, steps / 4)),
-         concat_text("train.eval_every=", interval), concat_text("train.checkpoint_every=", interval),
+         "train.eval_every=0",  // only at the end: a split can take longer to evaluate than the training
+         concat_text("train.checkpoint_every=", std::max<int64_t>(steps / 4, 1)),
          "train.eval_epochs=0", "train.time_limit_minutes=0"});
     const ConfigOverrides overrides = make_config_overrides(line_.common_options);
     for (const std::string& setting : overrides.config_settings) settings.push_back(add_kind(setting));
