@@ -18,8 +18,8 @@ bool is_compressed_start(std::string_view start);
 
 class CompressedReader {
  public:
-  // The file must outlive the reader. Throws DataError with the path if the file is damaged or has no contents.
-  // read() throws DataError if the file is damaged.
+  // The file must outlive the reader. Throws DataError with the path if the file is damaged or has no
+  // contents. read() throws DataError if the file is damaged.
   explicit CompressedReader(const File& file);
 
   // Reads up to `count` unpacked bytes. Returns the number of bytes read, which is less than `count` only at

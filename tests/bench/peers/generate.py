@@ -54,8 +54,8 @@ def positions_of(options: argparse.Namespace) -> list[int]:
 def predictor_of(options: argparse.Namespace, model, images) -> tuple[Callable, Callable]:
     """Returns a function that computes mixture parameters, and a function that returns its arguments for a position."""
     import torch
-    from model import CachedModel, RecurrentModel
     from recompute import encoder_of, next_parameters
+    from step_models import CachedModel, RecurrentModel
 
     if options.form == "recomputed":
         return functools.partial(next_parameters, model, encoder_of(model, options)), lambda at: (images[:, : at + 1],)

@@ -51,7 +51,7 @@ def measure_training(options: argparse.Namespace, model, length: int) -> dict:
 
 def measure_decoding(options: argparse.Namespace, model, length: int) -> dict:
     import torch
-    from model import CachedModel, GatedDeltaModel, RecurrentModel
+    from step_models import CachedModel, GatedDeltaModel, RecurrentModel
 
     if model.config.attention == "lsh":
         return {}

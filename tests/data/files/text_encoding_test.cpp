@@ -37,7 +37,8 @@ TEST_CASE("texts in UTF-16 and UTF-32 are recognised by their byte order mark an
 }
 
 TEST_CASE("texts without a byte order mark are taken for UTF-8") {
-  for (const std::string& text : {std::string(), std::string("plain"), kList8, encoded(kList16, false, false)})
+  for (const std::string& text :
+       {std::string(), std::string("plain"), kList8, encoded(kList16, false, false)})
     CHECK(name_of(text) == "UTF-8");
   CHECK(detect_text_encoding("\xEF\xBB\xBFplain").mark_bytes == 3);
 }

@@ -256,7 +256,8 @@ TEST_CASE("the error about a config in UTF-16 names the encoding and a command t
   CHECK(find_config_error(folder.write("mark", "\xEF\xBB\xBF" + text)).empty());
   const std::u16string wide(text.begin(), text.end());
   CHECK(find_config_error(folder.write("wide", test::encoded(wide)))
-            .find("is UTF-16, expected UTF-8; convert it with iconv -f UTF-16 -t UTF-8") != std::string::npos);
+            .find("is UTF-16, expected UTF-8; convert it with iconv -f UTF-16 -t UTF-8") !=
+        std::string::npos);
 }
 
 TEST_CASE("a pipe instead of a config is an error and does not block") {

@@ -165,8 +165,8 @@ class Plan {
          "optimizer.kind=\"adamw\"", "schedule.kind=\"cosine\"",
          concat_text("schedule.warmup_steps=", std::min<int64_t>(50, steps / 4)),
          "train.eval_every=0",  // only at the end: a split can take longer to evaluate than the training
-         concat_text("train.checkpoint_every=", std::max<int64_t>(steps / 4, 1)),
-         "train.eval_epochs=0", "train.time_limit_minutes=0"});
+         concat_text("train.checkpoint_every=", std::max<int64_t>(steps / 4, 1)), "train.eval_epochs=0",
+         "train.time_limit_minutes=0"});
     const ConfigOverrides overrides = make_config_overrides(line_.common_options);
     for (const std::string& setting : overrides.config_settings) settings.push_back(add_kind(setting));
     Config config = load_config((teacher_.checkpoint_folder / "config.toml").string(), settings,
