@@ -61,8 +61,7 @@ OptionTable<PromptOptions> make_prompt_table() {
   using O = PromptOptions;
   OptionTable<O> table(OptionUse::data);
   table.add_choice(
-      "chat_template", &O::chat_template,
-      {{"none", ChatTemplate::none}, {"chatml", ChatTemplate::chatml}, {"llama3", ChatTemplate::llama3}},
+      "chat_template", &O::chat_template, list_chat_templates(),
       "text around the messages; chatml: of SmolLM2 and Qwen; llama3: of Llama 3; none: a prompt "
       "and its completion without other text");
   table.add("system_prompt", &O::system_prompt, "system message of conversations without one; empty: none");

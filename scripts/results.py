@@ -34,9 +34,10 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 RESULTS = DOCS / "results"
 PAGES = {name: [name] for name in ["mnist-table", "cifar10-table", "copy-convergence", "attention-scaling",
-                                   "reformer-table2", "translation-table", "recall-table", "speed", "memory", "gpu"]}
+                                   "reformer-table2", "translation-table", "recall-table", "linearization-table",
+                                   "speed", "memory", "gpu"]}
 PAGES["speech-table"] = ["speech-table", "speech-table-digits", "speech-table-synthetic", "speech-epoch", "speech-scaling"]
-PAGES["attention-scaling"] = ["attention-scaling", "reformer-speed"]
+PAGES["attention-scaling"] = ["attention-scaling", "long-context", "reformer-speed"]
 PAGES["mnist-table"] = ["mnist-table", "mnist-speed"]
 PAGES["cifar10-table"] = ["cifar10-table", "cifar10-speed"]
 PAGES["survey-table"] = ["survey-table", "survey-speed"]

@@ -24,6 +24,10 @@ std::string trim(const std::string& text) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, ChatTemplate>> list_chat_templates() {
+  return {{"none", ChatTemplate::none}, {"chatml", ChatTemplate::chatml}, {"llama3", ChatTemplate::llama3}};
+}
+
 std::vector<ChatPart> format_chat(ChatTemplate chat_template, const std::vector<ChatMessage>& messages) {
   std::vector<ChatPart> parts;
   const auto add = [&](const std::string& text, bool is_answer) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/text/tokenizer.h"
@@ -13,6 +14,9 @@ enum class ChatTemplate {
   chatml,  // "<|im_start|>ROLE\nCONTENT<|im_end|>\n", of SmolLM2 and Qwen
   llama3,  // "<|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|>" after "<|begin_of_text|>"
 };
+
+// Returns the templates with their names in configs.
+std::vector<std::pair<std::string, ChatTemplate>> list_chat_templates();
 
 struct ChatMessage {
   std::string role, content;

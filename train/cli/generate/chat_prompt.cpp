@@ -9,10 +9,10 @@ namespace {
 ChatTemplate find_template(const AutoregressiveTask& task) {
   const DataConfig& data = task.config().data;
   const std::string name = data.has("chat_template") ? data.get<std::string>("chat_template") : "";
-  if (name == "chatml") return ChatTemplate::chatml;
-  if (name == "llama3") return ChatTemplate::llama3;
-  for (const ChatTemplate known : {ChatTemplate::chatml, ChatTemplate::llama3})
-    if (has_marks(*task.tokenizer(), known)) return known;
+  for (const auto& [known_name, known] : list_chat_templates())
+    if (known != ChatTemplate::none && name == known_name) return known;
+  for (const auto& [known_name, known] : list_chat_templates())
+    if (known != ChatTemplate::none && has_marks(*task.tokenizer(), known)) return known;
   throw ConfigError(
       "--chat: neither the data of the run nor its tokenizer has a chat template; use --prompt");
 }
