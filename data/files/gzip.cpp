@@ -71,7 +71,7 @@ class UnpackingReader {
   void check_end() const {
     int status = Z_OK;
     const char* const problem = gzerror(stream_.get(), &status);
-    const std::string name = file_.path();
+    const std::string& name = file_.path();
     if (status == Z_BUF_ERROR) throw DataError(name + ": the gzip data ends early");
     if (status == Z_ERRNO) throw DataError(name + ": cannot be read: " + std::strerror(errno));
     if (status < 0) throw DataError(name + ": corrupt gzip data: " + problem);

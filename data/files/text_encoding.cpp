@@ -1,6 +1,5 @@
 #include "data/files/text_encoding.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 

@@ -1,6 +1,7 @@
 """Benchmark of long contexts: a training step and decoding of a byte model with one long sequence, for several kinds of attention.
 
-The model has 4 layers of 8 heads of 32 with pre-norm and gelu (text_model.py), as the table long-context of Tapeformer. Softmax
+The model has 4 layers of 8 heads of 32 with pre-norm and relu (text_model.py), as the table long-context of Tapeformer, whose
+gated-delta also has a convolution of 4 tokens, and whose LSH attention has the options of trax. Softmax
 attention is scaled_dot_product_attention, local attention the same function over blocks of queries, linear attention and the
 gated delta rule are in chunks (model.py), and LSH attention is that of reformer-pytorch. Each length and kind is measured in a
 separate process. Layers are compiled, except for LSH attention and the gated delta rule, whose loop over chunks torch.compile
@@ -84,7 +85,7 @@ def main() -> None:
     from text_model import TextModel
 
     kind, length = options.one[0], int(options.one[1])
-    config = ModelConfig(layers=4, attention=kind, norm="pre", activation="gelu", max_length=length + options.tokens)
+    config = ModelConfig(layers=4, attention=kind, norm="pre", activation="relu", max_length=length + options.tokens)
     decoding = measure_decoding(options, TextModel(config, 256), length)
     training = measure_training(options, TextModel(config, 256), length)
     measure.report(attention=kind, length=length, torch=torch.__version__, **training, **decoding)
