@@ -195,6 +195,11 @@ double count_attended_pairs(const SoftmaxAttentionOptions& options, int64_t head
   return pairs * static_cast<double>(heads) / static_cast<double>(distinct_heads);
 }
 
+Tensor make_cached_rows(int64_t batch, int64_t capacity, int64_t heads, int64_t width, DType dtype,
+                        Device device) {
+  return transpose(Tensor::empty({batch, heads, capacity, width}, dtype, device), 1, 2);
+}
+
 void append_tokens(const Tensor& k, const Tensor& v, KeyValueCache& cache) {
   const int64_t capacity = cache.keys.size(1), count = k.size(1), end = cache.length + count;
   check(end <= capacity || capacity >= cache.pattern.max_causal_key_count(), "append_tokens",
@@ -218,8 +223,8 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
   check(cache.keys.shape() == Shape{batch, capacity, key_heads, dim} &&
             cache.values.shape() == Shape{batch, capacity, key_heads, value_dim} &&
             get_compute_dtype(cache.keys.dtype()) == q.dtype() &&
-            cache.values.dtype() == cache.keys.dtype() && cache.keys.is_contiguous() &&
-            cache.values.is_contiguous(),
+            cache.values.dtype() == cache.keys.dtype() && cache.keys.strides()[3] == 1 &&
+            cache.values.strides()[3] == 1,
         kSoftmaxStep, "cache ", name_of(cache.keys.dtype()), " ", cache.keys.shape(), " and ",
         cache.values.shape(), " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
   check_on_device_of_q(kSoftmaxStep, "the cache", {&cache.keys, &cache.values}, q);

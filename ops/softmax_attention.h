@@ -37,12 +37,17 @@ double count_attended_pairs(const SoftmaxAttentionOptions& options, int64_t head
 // pattern.max_causal_key_count(), the cache takes any number of tokens. The dtype is that of the tokens, or
 // bfloat16 for float32 tokens, whose keys and values are then rounded.
 struct KeyValueCache {
-  Tensor keys;    // (batch, capacity, key_heads, dim), contiguous
-  Tensor values;  // (batch, capacity, key_heads, value_dim), contiguous
+  Tensor keys;  // (batch, capacity, key_heads, dim), from make_cached_rows() or another with contiguous rows
+  Tensor values;  // (batch, capacity, key_heads, value_dim), likewise
   int64_t length = 0;
   KeyPattern pattern = {};
   Tensor key_blocks = {};  // see SoftmaxAttentionOptions
 };
+
+// Returns an uninitialised tensor (batch, capacity, heads, width) in which the rows of one head are adjacent
+// in memory, because a step reads them in this order.
+Tensor make_cached_rows(int64_t batch, int64_t capacity, int64_t heads, int64_t width, DType dtype,
+                        Device device = kCpu);
 
 // Appends tokens, k (batch, length, key_heads, dim) and v (batch, length, key_heads, value_dim), to the
 // cache. The call is not recorded. Throws ShapeError for mismatched shapes and for a full cache.

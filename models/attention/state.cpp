@@ -2,17 +2,9 @@
 
 #include <stdexcept>
 
+#include "ops/view.h"
+
 namespace tapeformer {
-namespace {
-
-// Returns the first `count` elements of the second dimension in a row that is not empty, or the whole row.
-Tensor view_row(const Tensor& x, int64_t row, int64_t count) {
-  const int64_t size = x.strides()[0];
-  return x.alias({count < 0 ? size : count * x.strides()[1]}, {1}, row * size);
-}
-
-}  // namespace
-
 void copy_rows(const Tensor& from, const Tensor& to, std::span<const RowCopy> rows, int64_t count) {
   Shape a = from.shape(), b = to.shape();
   const bool fits = from.rank() == to.rank() && (count < 0 || (count <= a[1] && count <= b[1]));
@@ -20,13 +12,16 @@ void copy_rows(const Tensor& from, const Tensor& to, std::span<const RowCopy> ro
     (*shape)[0] = 1;
     if (count >= 0 && fits) (*shape)[1] = count;
   }
-  check(fits && a == b && from.is_contiguous() && to.is_contiguous(), "copy_rows", "rows of ", from.shape(),
-        " and ", to.shape(), " differ");
+  check(fits && a == b, "copy_rows", "rows of ", from.shape(), " and ", to.shape(), " differ");
+  const auto view_row = [&](const Tensor& x, int64_t row) {
+    const Tensor all = slice(x, 0, row, row + 1);
+    return count < 0 ? all : slice(all, 1, 0, count);
+  };
   const auto has_row = [](const Tensor& x, int64_t row) { return row >= 0 && row < x.size(0); };
   for (const RowCopy& row : rows) {
     check(has_row(from, row.from) && has_row(to, row.to), "copy_rows", "row ", row.from, " of ", from.shape(),
           " or row ", row.to, " of ", to.shape(), " does not exist");
-    if (a.numel() > 0) view_row(to, row.to, count).copy_from(view_row(from, row.from, count));
+    if (a.numel() > 0) view_row(to, row.to).copy_from(view_row(from, row.from));
   }
 }
 

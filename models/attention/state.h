@@ -19,7 +19,7 @@ struct RowCopy {
 
 // Copies rows of `from` (rows, …) to rows of `to`, which has the same sizes except for the number of rows. If
 // `count` is not negative, copies only the first `count` elements of the second dimension, whose size can
-// then differ. Both are contiguous. They can be one tensor if no row is both read and written.
+// then differ. They can be one tensor if no row is both read and written.
 void copy_rows(const Tensor& from, const Tensor& to, std::span<const RowCopy> rows, int64_t count = -1);
 // Returns a copy of these rows.
 Tensor select_rows(const Tensor& from, std::span<const int64_t> rows);

@@ -14,9 +14,8 @@
 
 namespace tapeformer::cpu {
 
-// An online softmax of one query at a time, for several heads of one sequence. The heads are processed
-// together, because the rows of all heads at one position are adjacent in memory.
-// Stored is the type of the keys and values. Queries, weights and results have its compute type.
+// An online softmax of one query at a time, for several heads of queries that read one head of keys and
+// values. Stored is the type of the keys and values. Queries, weights and results have its compute type.
 template <class Stored>
 class QueryAttention {
  public:
@@ -27,15 +26,21 @@ class QueryAttention {
   // p % capacity of `k` and `v`.
   QueryAttention(const SoftmaxAttentionShape& shape, int64_t batch, int64_t first, int64_t heads,
                  AttentionRows<const Stored> k, AttentionRows<const Stored> v, int64_t capacity)
-      : shape_(shape), batch_(batch), first_(first), heads_(heads), k_(k), v_(v), capacity_(capacity) {}
+      : shape_(shape),
+        batch_(batch),
+        first_(first),
+        heads_(heads),
+        k_(k.row(batch, 0, shape.key_head(first))),
+        v_(v.row(batch, 0, shape.key_head(first))),
+        k_stride_(k.length_stride),
+        v_stride_(v.length_stride),
+        capacity_(capacity) {}
 
   // Computes row `row` of `out` from row `row` of `q`, for the keys that the query at position `query`
   // attends to.
   void attend(const AttendedKeys& attended, int64_t query, AttentionRows<const T> q, int64_t row,
               AttentionRows<T> out) {
-    q_ = q;
-    out_ = out;
-    row_ = row;
+    const auto out_row = [&](int64_t h) { return out.row(batch_, row, first_ + h); };
     for (int64_t h = 0; h < heads_; ++h) {
       maximum_[h] = -std::numeric_limits<T>::infinity();
       sum_[h] = 0;
@@ -47,7 +52,11 @@ class QueryAttention {
          run = attended.find_keys(query, query + 1, run.begin + count)) {
       const int64_t begin = run.begin % capacity_;
       count = std::min({kBlock, run.end - run.begin, capacity_ - begin});
-      add_keys(begin, count);
+      for (int64_t h = 0; h < heads_; ++h) {
+        compute_scores(q.row(batch_, row, first_ + h), begin, count);
+        update_weights(h, count, out_row(h));
+        add_values(begin, count, out_row(h));
+      }
     }
     for (int64_t h = 0; h < heads_; ++h) multiply(out_row(h), sum_[h] == 0 ? T{0} : 1 / sum_[h]);
   }
@@ -57,24 +66,65 @@ class QueryAttention {
  private:
   static constexpr int64_t kBlock = 64;  // number of keys between updates of the maximum
 
-  T* out_row(int64_t h) const { return out_.row(batch_, row_, first_ + h); }
-
-  void add_keys(int64_t begin, int64_t count) {
+  void compute_scores(const T* q, int64_t begin, int64_t count) {
+    constexpr int64_t kTogether = 4;  // dot products whose sums do not wait for each other
     const T scale = static_cast<T>(shape_.scale);
-    for (int64_t j = 0; j < count; ++j)
-      for (int64_t h = 0; h < heads_; ++h)
-        scores_[h][j] = scale * dot(q_.row(batch_, row_, first_ + h),
-                                    k_.row(batch_, begin + j, shape_.key_head(first_ + h)), shape_.dim);
-    for (int64_t h = 0; h < heads_; ++h) update_weights(h, count);
-    for (int64_t j = 0; j < count; ++j)
-      for (int64_t h = 0; h < heads_; ++h)
-        add_scaled(scores_[h][j], v_.row(batch_, begin + j, shape_.key_head(first_ + h)), out_row(h));
+    const Stored* row = k_ + begin * k_stride_;
+    int64_t j = 0;
+    for (; j + kTogether <= count; j += kTogether, row += kTogether * k_stride_) {
+      for (int64_t t = 0; t < kTogether; ++t) {
+        prefetch_row(row + (kBlock + t) * k_stride_, shape_.dim);
+        prefetch_row(v_ + (begin + j + t) * v_stride_, shape_.value_dim);
+      }
+      Vector<T> totals[kTogether] = {};
+      visit_vectors<T>(
+          0, shape_.dim, [&](int64_t i, int64_t n) __attribute__((always_inline)) {
+            const Vector<T> x = load_first(q + i, n);
+            for (int64_t t = 0; t < kTogether; ++t) totals[t] += x * load_first(row + t * k_stride_ + i, n);
+          });
+      for (int64_t t = 0; t < kTogether; ++t) scores_[j + t] = scale * sum(totals[t]);
+    }
+    for (; j < count; ++j, row += k_stride_) scores_[j] = scale * dot(q, row, shape_.dim);
   }
-  void add_scaled(T factor, const Stored* x, T* y) const {
-    visit_vectors<T>(
-        0, shape_.value_dim, [&](int64_t i, int64_t count) __attribute__((always_inline)) {
-          store_first(y + i, load_first(y + i, count) + factor * load_first(x + i, count), count);
+  // Adds the values of the block, multiplied by the weights.
+  void add_values(int64_t begin, int64_t count, T* out) const {
+    const Stored* const rows = v_ + begin * v_stride_;
+    int64_t column = 0;
+    const auto add_while_possible = [&]<int64_t kVectors> {
+      constexpr int64_t kWidth = kVectors * kLanes<T>;
+      for (; column + kWidth <= shape_.value_dim; column += kWidth)
+        add_columns<kVectors>(rows + column, count, kWidth, out + column);
+    };
+    add_while_possible.template operator()<4>();
+    add_while_possible.template operator()<3>();
+    add_while_possible.template operator()<2>();
+    add_while_possible.template operator()<1>();
+    if (column < shape_.value_dim)
+      add_columns<1>(rows + column, count, shape_.value_dim - column, out + column);
+  }
+  // Adds `width` columns of the rows, which are kVectors vectors. The products are added to 8 vectors or so,
+  // in registers, because each addition waits for the previous one to the same vector.
+  template <int64_t kVectors>
+  [[gnu::always_inline]] void add_columns(const Stored* row, int64_t count, int64_t width, T* out) const {
+    constexpr int64_t kKeys = 8 / kVectors;
+    Vector<T> sums[kKeys][kVectors] = {};
+    const auto visit = [&](auto f) __attribute__((always_inline)) {
+      for (int64_t i = 0; i < kVectors; ++i) f(i, i * kLanes<T>, width - i * kLanes<T>);
+    };
+    const auto add_keys = [&]<int64_t kCount>(int64_t j) __attribute__((always_inline)) {
+      for (int64_t t = 0; t < kCount; ++t, row += v_stride_)
+        visit([&](int64_t i, int64_t first, int64_t n) __attribute__((always_inline)) {
+          sums[t][i] += scores_[j + t] * load_first(row + first, n);
         });
+    };
+    int64_t j = 0;
+    for (; j + kKeys <= count; j += kKeys) add_keys.template operator()<kKeys>(j);
+    for (; j < count; ++j) add_keys.template operator()<1>(j);
+    visit([&](int64_t i, int64_t first, int64_t n) __attribute__((always_inline)) {
+      Vector<T> total = load_first(out + first, n);
+      for (int64_t t = 0; t < kKeys; ++t) total += sums[t][i];
+      store_first(out + first, total, n);
+    });
   }
   void multiply(T* y, T factor) const {
 #pragma omp simd
@@ -83,20 +133,20 @@ class QueryAttention {
 
   // Replaces each score of head h by exp(score - maximum). Rescales the sum and the result of the previous
   // blocks of keys to the new maximum.
-  void update_weights(int64_t h, int64_t count) {
-    T* const row = scores_[h];
+  void update_weights(int64_t h, int64_t count, T* out) {
     T block_maximum = -std::numeric_limits<T>::infinity();
-    for (int64_t j = 0; j < count; ++j) block_maximum = row[j] > block_maximum ? row[j] : block_maximum;
+    for (int64_t j = 0; j < count; ++j)
+      block_maximum = scores_[j] > block_maximum ? scores_[j] : block_maximum;
     const OnlineSoftmaxUpdate<T> update = update_online_softmax(maximum_[h], block_maximum);
     T total = 0;
 #pragma omp simd reduction(+ : total)
     for (int64_t j = 0; j < count; ++j) {
-      row[j] = vmath::exp(row[j] - update.shift);
-      total += row[j];
+      scores_[j] = vmath::exp(scores_[j] - update.shift);
+      total += scores_[j];
     }
     if (update.rescale_factor != 1) {
       sum_[h] *= update.rescale_factor;
-      multiply(out_row(h), update.rescale_factor);
+      multiply(out, update.rescale_factor);
     }
     maximum_[h] = update.maximum;
     sum_[h] += total;
@@ -104,30 +154,25 @@ class QueryAttention {
 
   const SoftmaxAttentionShape& shape_;
   const int64_t batch_, first_, heads_;
-  const AttentionRows<const Stored> k_, v_;
-  const int64_t capacity_;
-  AttentionRows<const T> q_;
-  AttentionRows<T> out_;
-  int64_t row_ = 0;
+  const Stored *const k_, *const v_;
+  const int64_t k_stride_, v_stride_, capacity_;
   T maximum_[kMaxHeads], sum_[kMaxHeads];
-  T scores_[kMaxHeads][kBlock];
+  T scores_[kBlock];
 };
 
-// Calls f(batch, first head, number of heads) for all groups of heads of all sequences, in parallel. `work`
-// is the number of multiply-adds of a sequence. The groups are smaller if the sequences do not keep all
-// threads busy.
-template <class T, class F>
+// Calls f(batch, first head, number of heads) for groups of heads that share a head of keys, until all heads
+// of all sequences are processed, in parallel. `work` is the number of multiply-adds of a sequence.
+template <class F>
 void for_each_head_group(const SoftmaxAttentionShape& s, int64_t work, F&& f) {
   constexpr int64_t kMinWorkPerThread = 1 << 15;
-  int64_t group = s.pattern.differs_by_head() ? 1 : std::min(QueryAttention<T>::kMaxHeads, s.heads);
-  if (s.batch < get_thread_count() && work > kMinWorkPerThread)
-    group = std::min(group, (s.batch * s.heads + get_thread_count() - 1) / get_thread_count());
-  const int64_t groups = group > 0 ? (s.heads + group - 1) / group : 0;
-  const int64_t grain = std::max<int64_t>(kMinWorkPerThread * groups / std::max<int64_t>(work, 1), 1);
-  parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i % groups * group;
-      f(i / groups, first, std::min(group, s.heads - first));
+  const int64_t largest =
+      s.pattern.differs_by_head() ? 1 : std::min(QueryAttention<float>::kMaxHeads, s.head_group);
+  const int64_t grain = std::max<int64_t>(kMinWorkPerThread * s.heads / std::max<int64_t>(work, 1), 1);
+  parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin, count = 0; i < end; i += count) {
+      const int64_t head = i % s.heads;
+      count = std::min({largest, s.head_group - head % s.head_group, end - i});
+      f(i / s.heads, head, count);
     }
   });
 }
@@ -149,7 +194,7 @@ void attend_with_few_queries(const SoftmaxAttentionShape& s, AttentionRows<const
                              AttentionRows<const T> k, AttentionRows<const T> v, AttentionRows<T> out,
                              T* log_sums) {
   const int64_t work = s.heads * s.query_length * s.key_length * (s.dim + s.value_dim);
-  for_each_head_group<T>(s, work, [&](int64_t batch, int64_t first, int64_t heads) {
+  for_each_head_group(s, work, [&](int64_t batch, int64_t first, int64_t heads) {
     const int64_t keys = get_valid_length(s.key_lengths, batch, s.key_length);
     const AttendedKeys attended{s.pattern, s.query_length, s.key_length, keys, false};
     QueryAttention<T> group(s, batch, first, heads, k, v, std::max<int64_t>(s.key_length, 1));

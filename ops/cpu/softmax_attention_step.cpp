@@ -34,7 +34,7 @@ void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRo
   const bool is_grouped = s.head_group > 1;
   for (int64_t batch = 0; is_grouped && batch < s.batch; ++batch)
     store_token(s, batch, 0, s.heads / s.head_group, last, key, value, k, v);
-  for_each_head_group<Stored>(s, work, [&](int64_t batch, int64_t first, int64_t heads) {
+  for_each_head_group(s, work, [&](int64_t batch, int64_t first, int64_t heads) {
     if (!is_grouped) store_token(s, batch, first, heads, last, key, value, k, v);
     QueryAttention<Stored>(s, batch, first, heads, keys, values, capacity)
         .attend({s.pattern.get_head_pattern(first), s.key_length, s.key_length, s.key_length, true}, query, q,

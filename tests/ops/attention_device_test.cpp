@@ -5,6 +5,7 @@
 #include "ops/elementwise.h"
 #include "ops/linear_attention.h"
 #include "ops/softmax_attention.h"
+#include "ops/view.h"
 #include "tests/support/devices.h"
 #include "tests/support/random.h"
 
@@ -112,10 +113,10 @@ TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of t
         // The cache is a ring buffer. It has fewer entries than there are past tokens.
         const auto run_ring = [&](Device where, const KeyWindow& window) {
           const int64_t capacity = window.max_causal_key_count();
-          KeyValueCache cache{normal({s.batch, capacity, s.heads, s.dim}, 4, stored).to(where),
-                              normal({s.batch, capacity, s.heads, s.value_dim}, 5, stored).to(where),
-                              1000,
-                              {.window = window}};
+          const auto make_rows = [&](int64_t width, int seed) {
+            return transpose(normal({s.batch, s.heads, capacity, width}, seed, stored).to(where), 1, 2);
+          };
+          KeyValueCache cache{make_rows(s.dim, 4), make_rows(s.value_dim, 5), 1000, {.window = window}};
           return decode(s, where, dtype, [&](auto q, auto k, auto v, auto out) {
             softmax_attention_step(q, k, v, cache, out);
           });

@@ -34,8 +34,8 @@ class SoftmaxState final : public AttentionState {
 
  private:
   SoftmaxState(const AttentionStateOptions& s, const SparsePattern& pattern, int64_t capacity)
-      : cache{Tensor::empty({s.batch, capacity, s.key_heads, s.dim}, s.operand_dtype, s.device),
-              Tensor::empty({s.batch, capacity, s.key_heads, s.value_dim}, s.operand_dtype, s.device), 0,
+      : cache{make_cached_rows(s.batch, capacity, s.key_heads, s.dim, s.operand_dtype, s.device),
+              make_cached_rows(s.batch, capacity, s.key_heads, s.value_dim, s.operand_dtype, s.device), 0,
               pattern.pattern, pattern.key_blocks} {}
 };
 

@@ -32,8 +32,8 @@ struct WindowLinearState final : AttentionState {
         denominator(Tensor::empty_like(near)),
         near_weight(Tensor::empty_like(near)) {
     const int64_t capacity = std::min(window, s.capacity);
-    cache.keys = Tensor::empty({s.batch, capacity, s.heads, s.dim}, s.operand_dtype, s.device);
-    cache.values = Tensor::empty({s.batch, capacity, s.heads, s.value_dim}, s.operand_dtype, s.device);
+    cache.keys = make_cached_rows(s.batch, capacity, s.heads, s.dim, s.operand_dtype, s.device);
+    cache.values = make_cached_rows(s.batch, capacity, s.heads, s.value_dim, s.operand_dtype, s.device);
     cache.pattern = {.window = {.block_size = 1, .before = window - 1, .after = 0}};
     near_weight.copy_from(share.view(near.shape(), {0, 1, 0}));
   }
@@ -60,9 +60,9 @@ struct WindowLinearState final : AttentionState {
   // Returns the token of `stored`, keys or values of the cache, that the next token replaces, (batch, heads,
   // width).
   Tensor find_oldest(const Tensor& stored) const {
-    const int64_t capacity = stored.size(1), heads = stored.size(2), width = stored.size(3);
-    return stored.view({stored.size(0), heads, width}, {capacity * heads * width, width, 1},
-                       cache.length % capacity * heads * width);
+    const Shape& strides = stored.strides();
+    return stored.view({stored.size(0), stored.size(2), stored.size(3)}, {strides[0], strides[2], 1},
+                       cache.length % stored.size(1) * strides[1]);
   }
 
   DecodingFeatures query_map, key_map;

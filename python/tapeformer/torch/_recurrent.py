@@ -107,12 +107,11 @@ def softmax_attention_step(
     (q, k, v), dtype = _prepare(name, q, k, v)
     before = UNLIMITED if window is None else read_integer(f"{name}: window", window, 1, UNLIMITED) - 1
     if state is None:
-        state = KeyValueState(*(x.new_empty((x.shape[0], window or 16, *x.shape[1:]), dtype=dtype) for x in (k, v)), 0)
+        state = KeyValueState(*(_make_cached_rows(x, window or 16, dtype) for x in (k, v)), 0)
     _check_state(name, state, KeyValueState)
     length = read_integer(f"{name}: the length of the state", state.length)
     if window is None and all(x.dim() == 4 and x.shape[1] == length for x in state[:2]):
-        grown = (torch.cat([x, x.new_empty((x.shape[0], max(length, 16), *x.shape[2:]))], dim=1) for x in state[:2])
-        state = KeyValueState(*grown, length)
+        state = KeyValueState(*(_grow(x, max(length, 16)) for x in state[:2]), length)
     if is_traced() or needs_gradient([q, k, v, *state[:2]]):
         out, state = _step_softmax(q, k, v, KeyValueState(*state[:2], length), scale, window)
         return out.to(dtype), state
@@ -122,6 +121,19 @@ def softmax_attention_step(
     )
     _mark_changed(state[:2])
     return out if out.dtype == dtype else out.to(dtype), state._replace(length=length)
+
+
+def _make_cached_rows(like: Tensor, capacity: int, dtype: torch.dtype) -> Tensor:
+    """Returns (batch, capacity, key_heads, width) for tokens or rows. The rows of one head are adjacent, as they are read."""
+    batch, *_, heads, width = like.shape
+    return like.new_empty((batch, heads, capacity, width), dtype=dtype).transpose(1, 2)
+
+
+def _grow(rows: Tensor, count: int) -> Tensor:
+    length = rows.shape[1]
+    grown = _make_cached_rows(rows, length + count, rows.dtype)
+    grown[:, :length] = rows
+    return grown
 
 
 def _step_softmax(q, k, v, state, scale, window) -> Tuple[Tensor, KeyValueState]:
