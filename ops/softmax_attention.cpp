@@ -195,9 +195,14 @@ double count_attended_pairs(const SoftmaxAttentionOptions& options, int64_t head
   return pairs * static_cast<double>(heads) / static_cast<double>(distinct_heads);
 }
 
-Tensor make_cached_rows(int64_t batch, int64_t capacity, int64_t heads, int64_t width, DType dtype,
-                        Device device) {
-  return transpose(Tensor::empty({batch, heads, capacity, width}, dtype, device), 1, 2);
+KeyValueCache make_key_value_cache(const KeyValueCacheSize& size, DType dtype, Device device,
+                                   const KeyPattern& pattern, const Tensor& key_blocks) {
+  const auto make_rows = [&](int64_t width) {
+    if (!pattern.has_only_window())
+      return Tensor::empty({size.batch, size.capacity, size.key_heads, width}, dtype, device);
+    return transpose(Tensor::empty({size.batch, size.key_heads, size.capacity, width}, dtype, device), 1, 2);
+  };
+  return {make_rows(size.dim), make_rows(size.value_dim), 0, pattern, key_blocks};
 }
 
 void append_tokens(const Tensor& k, const Tensor& v, KeyValueCache& cache) {

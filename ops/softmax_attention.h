@@ -44,10 +44,13 @@ struct KeyValueCache {
   Tensor key_blocks = {};  // see SoftmaxAttentionOptions
 };
 
-// Returns an uninitialised tensor (batch, capacity, heads, width) in which the rows of one head are adjacent
-// in memory, because a step reads them in this order.
-Tensor make_cached_rows(int64_t batch, int64_t capacity, int64_t heads, int64_t width, DType dtype,
-                        Device device = kCpu);
+// Returns an empty cache with uninitialised memory. The heads of a token are adjacent in memory if `pattern`
+// selects scattered tokens. Otherwise, the tokens of a head are adjacent, because a step reads head by head.
+struct KeyValueCacheSize {
+  int64_t batch, capacity, key_heads, dim, value_dim;
+};
+KeyValueCache make_key_value_cache(const KeyValueCacheSize& size, DType dtype, Device device = kCpu,
+                                   const KeyPattern& pattern = {}, const Tensor& key_blocks = {});
 
 // Appends tokens, k (batch, length, key_heads, dim) and v (batch, length, key_heads, value_dim), to the
 // cache. The call is not recorded. Throws ShapeError for mismatched shapes and for a full cache.

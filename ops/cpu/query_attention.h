@@ -46,16 +46,12 @@ class QueryAttention {
       sum_[h] = 0;
       std::fill_n(out_row(h), shape_.value_dim, T{0});
     }
-    // Each iteration processes a range of at most kBlock keys that does not cross the end of the ring buffer.
-    int64_t count = 0;
-    for (PositionRun run = attended.find_keys(query, query + 1, 0); !run.is_empty();
-         run = attended.find_keys(query, query + 1, run.begin + count)) {
-      const int64_t begin = run.begin % capacity_;
-      count = std::min({kBlock, run.end - run.begin, capacity_ - begin});
+    for (PositionRun run = attended.find_keys(query, query + 1, 0); !run.is_empty();) {
+      const int64_t count = collect_rows(attended, query, run);
       for (int64_t h = 0; h < heads_; ++h) {
-        compute_scores(q.row(batch_, row, first_ + h), begin, count);
+        compute_scores(q.row(batch_, row, first_ + h), count);
         update_weights(h, count, out_row(h));
-        add_values(begin, count, out_row(h));
+        add_values(count, out_row(h));
       }
     }
     for (int64_t h = 0; h < heads_; ++h) multiply(out_row(h), sum_[h] == 0 ? T{0} : 1 / sum_[h]);
@@ -66,56 +62,71 @@ class QueryAttention {
  private:
   static constexpr int64_t kBlock = 64;  // number of keys between updates of the maximum
 
-  void compute_scores(const T* q, int64_t begin, int64_t count) {
+  // Writes the rows of the next keys, at most kBlock, to rows_. Returns their number. `run` contains the
+  // first of the keys, and becomes the keys after them.
+  int64_t collect_rows(const AttendedKeys& attended, int64_t query, PositionRun& run) {
+    int64_t count = 0;
+    while (count < kBlock && !run.is_empty()) {
+      int64_t row = run.begin % capacity_;
+      const int64_t end = std::min(run.end, run.begin + kBlock - count);
+      for (int64_t position = run.begin; position < end; ++position) {
+        rows_[count++] = row;
+        if (++row == capacity_) row = 0;
+      }
+      run = attended.find_keys(query, query + 1, end);
+    }
+    return count;
+  }
+  void compute_scores(const T* q, int64_t count) {
     constexpr int64_t kTogether = 4;  // dot products whose sums do not wait for each other
     const T scale = static_cast<T>(shape_.scale);
-    const Stored* row = k_ + begin * k_stride_;
     int64_t j = 0;
-    for (; j + kTogether <= count; j += kTogether, row += kTogether * k_stride_) {
-      for (int64_t t = 0; t < kTogether; ++t) {
-        prefetch_row(row + (kBlock + t) * k_stride_, shape_.dim);
-        prefetch_row(v_ + (begin + j + t) * v_stride_, shape_.value_dim);
-      }
+    for (; j + kTogether <= count; j += kTogether) {
       Vector<T> totals[kTogether] = {};
+      const Stored* rows[kTogether];
+      for (int64_t t = 0; t < kTogether; ++t) {
+        rows[t] = k_ + rows_[j + t] * k_stride_;
+        prefetch_row(v_ + rows_[j + t] * v_stride_, shape_.value_dim);  // for add_values()
+      }
       visit_vectors<T>(
           0, shape_.dim, [&](int64_t i, int64_t n) __attribute__((always_inline)) {
             const Vector<T> x = load_first(q + i, n);
-            for (int64_t t = 0; t < kTogether; ++t) totals[t] += x * load_first(row + t * k_stride_ + i, n);
+            for (int64_t t = 0; t < kTogether; ++t) totals[t] += x * load_first(rows[t] + i, n);
           });
       for (int64_t t = 0; t < kTogether; ++t) scores_[j + t] = scale * sum(totals[t]);
     }
-    for (; j < count; ++j, row += k_stride_) scores_[j] = scale * dot(q, row, shape_.dim);
+    for (; j < count; ++j) scores_[j] = scale * dot(q, k_ + rows_[j] * k_stride_, shape_.dim);
   }
   // Adds the values of the block, multiplied by the weights.
-  void add_values(int64_t begin, int64_t count, T* out) const {
-    const Stored* const rows = v_ + begin * v_stride_;
+  void add_values(int64_t count, T* out) const {
     int64_t column = 0;
     const auto add_while_possible = [&]<int64_t kVectors> {
       constexpr int64_t kWidth = kVectors * kLanes<T>;
       for (; column + kWidth <= shape_.value_dim; column += kWidth)
-        add_columns<kVectors>(rows + column, count, kWidth, out + column);
+        add_columns<kVectors>(column, count, kWidth, out);
     };
     add_while_possible.template operator()<4>();
     add_while_possible.template operator()<3>();
     add_while_possible.template operator()<2>();
     add_while_possible.template operator()<1>();
-    if (column < shape_.value_dim)
-      add_columns<1>(rows + column, count, shape_.value_dim - column, out + column);
+    if (column < shape_.value_dim) add_columns<1>(column, count, shape_.value_dim - column, out);
   }
   // Adds `width` columns of the rows, which are kVectors vectors. The products are added to 8 vectors or so,
   // in registers, because each addition waits for the previous one to the same vector.
   template <int64_t kVectors>
-  [[gnu::always_inline]] void add_columns(const Stored* row, int64_t count, int64_t width, T* out) const {
+  [[gnu::always_inline]] void add_columns(int64_t column, int64_t count, int64_t width, T* out) const {
     constexpr int64_t kKeys = 8 / kVectors;
     Vector<T> sums[kKeys][kVectors] = {};
     const auto visit = [&](auto f) __attribute__((always_inline)) {
-      for (int64_t i = 0; i < kVectors; ++i) f(i, i * kLanes<T>, width - i * kLanes<T>);
+      for (int64_t i = 0; i < kVectors; ++i) f(i, column + i * kLanes<T>, width - i * kLanes<T>);
     };
     const auto add_keys = [&]<int64_t kCount>(int64_t j) __attribute__((always_inline)) {
-      for (int64_t t = 0; t < kCount; ++t, row += v_stride_)
+      for (int64_t t = 0; t < kCount; ++t) {
+        const Stored* const row = v_ + rows_[j + t] * v_stride_;
         visit([&](int64_t i, int64_t first, int64_t n) __attribute__((always_inline)) {
           sums[t][i] += scores_[j + t] * load_first(row + first, n);
         });
+      }
     };
     int64_t j = 0;
     for (; j + kKeys <= count; j += kKeys) add_keys.template operator()<kKeys>(j);
@@ -158,6 +169,7 @@ class QueryAttention {
   const int64_t k_stride_, v_stride_, capacity_;
   T maximum_[kMaxHeads], sum_[kMaxHeads];
   T scores_[kBlock];
+  int64_t rows_[kBlock];
 };
 
 // Calls f(batch, first head, number of heads) for groups of heads that share a head of keys, until all heads

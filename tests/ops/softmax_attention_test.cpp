@@ -188,8 +188,8 @@ TEST_CASE("softmax attention: steps over a cache equal the parallel form") {
     const std::vector<Tensor> in = attention_inputs(size).list();
     for (const DType stored : {DType::float64, DType::float32, DType::bfloat16}) {
       const DType dtype = get_compute_dtype(stored);
-      KeyValueCache cache{make_cached_rows(size.batch, size.key_length, size.heads, size.dim, stored),
-                          make_cached_rows(size.batch, size.key_length, size.heads, size.value_dim, stored)};
+      KeyValueCache cache =
+          make_key_value_cache({size.batch, size.key_length, size.heads, size.dim, size.value_dim}, stored);
       const Tensor out = Tensor::empty({size.batch, size.query_length, size.heads, size.value_dim}, dtype);
       auto token = [&](const Tensor& x, int64_t t) {
         return x.view({x.size(0), x.size(2), x.size(3)}, {x.strides()[0], x.strides()[2], 1},

@@ -34,9 +34,8 @@ class SoftmaxState final : public AttentionState {
 
  private:
   SoftmaxState(const AttentionStateOptions& s, const SparsePattern& pattern, int64_t capacity)
-      : cache{make_cached_rows(s.batch, capacity, s.key_heads, s.dim, s.operand_dtype, s.device),
-              make_cached_rows(s.batch, capacity, s.key_heads, s.value_dim, s.operand_dtype, s.device), 0,
-              pattern.pattern, pattern.key_blocks} {}
+      : cache(make_key_value_cache({s.batch, capacity, s.key_heads, s.dim, s.value_dim}, s.operand_dtype,
+                                   s.device, pattern.pattern, pattern.key_blocks)) {}
 };
 
 // Scaled dot-product attention (Vaswani et al. 2017) to the keys that a pattern selects.

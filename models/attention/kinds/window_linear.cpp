@@ -24,6 +24,9 @@ struct WindowLinearState final : AttentionState {
                     int64_t window, const AttentionStateOptions& s)
       : query_map(query, s),
         key_map(key, s),
+        cache(make_key_value_cache({s.batch, std::min(window, s.capacity), s.heads, s.dim, s.value_dim},
+                                   s.operand_dtype, s.device,
+                                   {.window = {.block_size = 1, .before = window - 1, .after = 0}})),
         sums(Tensor::zeros({s.batch, s.heads, query.width(), s.value_dim + 1}, s.dtype, s.device)),
         value(Tensor::full({s.batch, s.heads, s.value_dim + 1}, 1, s.dtype, s.device)),
         far(Tensor::empty_like(value)),
@@ -31,10 +34,6 @@ struct WindowLinearState final : AttentionState {
         numerator(Tensor::empty_like(near)),
         denominator(Tensor::empty_like(near)),
         near_weight(Tensor::empty_like(near)) {
-    const int64_t capacity = std::min(window, s.capacity);
-    cache.keys = make_cached_rows(s.batch, capacity, s.heads, s.dim, s.operand_dtype, s.device);
-    cache.values = make_cached_rows(s.batch, capacity, s.heads, s.value_dim, s.operand_dtype, s.device);
-    cache.pattern = {.window = {.block_size = 1, .before = window - 1, .after = 0}};
     near_weight.copy_from(share.view(near.shape(), {0, 1, 0}));
   }
   void reset() override {
