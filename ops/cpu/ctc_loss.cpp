@@ -208,12 +208,12 @@ class Utterance {
   // Writes scale * (softmax - posterior) for each class at frame t to `out`. On entry, posterior_ contains
   // unnormalized log-probabilities, and `largest` is their maximum.
   void write_gradient(const T* logits, int64_t t, CtcStateRange span, T largest, T scale, T* out) {
-    T* const posterior = posterior_.data();
+    T *const posterior = posterior_.data(), *const first = posterior + span.begin;
     T total = 0;
 #pragma omp simd reduction(+ : total)
-    for (int64_t s = span.begin; s < span.end; ++s) {
-      posterior[s] = vmath::exp(posterior[s] - largest);
-      total += posterior[s];
+    for (int64_t i = 0; i < span.end - span.begin; ++i) {
+      first[i] = vmath::exp(first[i] - largest);
+      total += first[i];
     }
     const T* const row = logits + t * classes_;
     const T shift = normalizers_.data()[t], share = scale / total;

@@ -11,6 +11,7 @@ namespace tapeformer::cpu {
 namespace {
 
 constexpr int64_t kGrain = 1 << 15;  // minimum number of elements per thread
+constexpr int64_t kBlock = 1 << 10;  // the elements of several arrays that stay in the cache between loops
 
 template <class T>
 void step_one(const UpdateRule& rule, double gradient_scale, double max_value,
@@ -24,7 +25,7 @@ void step_one(const UpdateRule& rule, double gradient_scale, double max_value,
   const T beta2 = static_cast<T>(rule.beta2), rest2 = static_cast<T>(1 - rule.beta2);
   const T shrink = static_cast<T>(arrays.decays ? rule.shrink : 1), step = static_cast<T>(rule.step_size);
   const T second_scale = static_cast<T>(rule.second_scale), eps = static_cast<T>(rule.eps);
-  parallel_for(arrays.n, kGrain, [=, adaptive = rule.adaptive](int64_t begin, int64_t end) {
+  const auto update_block = [=, adaptive = rule.adaptive](int64_t begin, int64_t end) {
     if (second) {
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i) {
@@ -43,6 +44,9 @@ void step_one(const UpdateRule& rule, double gradient_scale, double max_value,
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i) parameter[i] = shrink * parameter[i] - step * first[i];
     }
+  };
+  parallel_for(arrays.n, kGrain, [&](int64_t begin, int64_t end) {
+    for (; begin < end; begin += kBlock) update_block(begin, std::min(begin + kBlock, end));
   });
 }
 
@@ -52,11 +56,11 @@ double compute_squared_norm(const T* x, int64_t n) {
   std::vector<double> partial(static_cast<size_t>(pieces));
   parallel_for(pieces, 2, [&](int64_t first, int64_t last) {
     for (int64_t piece = first; piece < last; ++piece) {
-      const int64_t end = std::min(n, (piece + 1) * kGrain);
+      const T* const own = x + piece * kGrain;
+      const int64_t count = std::min(n - piece * kGrain, kGrain);
       double total = 0;
 #pragma omp simd reduction(+ : total)
-      for (int64_t i = piece * kGrain; i < end; ++i)
-        total += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+      for (int64_t i = 0; i < count; ++i) total += static_cast<double>(own[i]) * static_cast<double>(own[i]);
       partial[static_cast<size_t>(piece)] = total;
     }
   });

@@ -74,11 +74,13 @@ void row_softmax(Backend, const T* x, T* y, int64_t rows, int64_t classes) {
 template <class T>
 void row_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
   for_rows(rows, classes, [=](int64_t row) {
+    const T *const g_row = g + row * classes, *const y_row = y + row * classes;
+    T* const gx_row = gx + row * classes;
     T dot = 0;
 #pragma omp simd reduction(+ : dot)
-    for (int64_t i = row * classes; i < (row + 1) * classes; ++i) dot += g[i] * y[i];
+    for (int64_t i = 0; i < classes; ++i) dot += g_row[i] * y_row[i];
 #pragma omp simd
-    for (int64_t i = row * classes; i < (row + 1) * classes; ++i) gx[i] = y[i] * (g[i] - dot);
+    for (int64_t i = 0; i < classes; ++i) gx_row[i] = y_row[i] * (g_row[i] - dot);
   });
 }
 
@@ -95,11 +97,11 @@ void row_log_softmax(Backend, const T* x, T* y, int64_t rows, int64_t classes) {
 template <class T>
 void row_log_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
   for_rows(rows, classes, [=](int64_t row) {
-    T total = 0;
-#pragma omp simd reduction(+ : total)
-    for (int64_t i = row * classes; i < (row + 1) * classes; ++i) total += g[i];
+    const T *const g_row = g + row * classes, *const y_row = y + row * classes;
+    T* const gx_row = gx + row * classes;
+    const T total = sum_of(g_row, classes);
 #pragma omp simd
-    for (int64_t i = row * classes; i < (row + 1) * classes; ++i) gx[i] = g[i] - vmath::exp(y[i]) * total;
+    for (int64_t i = 0; i < classes; ++i) gx_row[i] = g_row[i] - vmath::exp(y_row[i]) * total;
   });
 }
 
