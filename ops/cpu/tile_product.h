@@ -111,6 +111,16 @@ void pack_columns(const S* x, int64_t stride, int64_t count, int64_t dim, T scal
     }
 }
 
+// Sets the rows [0, count) of a square block to load_row(i), and the others to zero.
+template <class V, size_t kRows, class F>
+[[gnu::always_inline]] inline void load_block(V (&block)[kRows], int64_t count, F load_row) {
+  constexpr auto kAll = static_cast<int64_t>(kRows);
+  if (count >= kAll)
+    for (int64_t i = 0; i < kAll; ++i) block[i] = load_row(i);
+  else
+    for (int64_t i = 0; i < kAll; ++i) block[i] = i < count ? load_row(i) : V{};
+}
+
 // Packs the transpose of x (count, dim) in panels of `dim` rows and kTileColumns columns. Columns beyond
 // `count` are zero. BFloat16 elements are converted to float.
 template <class S, class T>
@@ -119,15 +129,17 @@ void pack_rows(const S* x, int64_t stride, int64_t count, int64_t dim, T* panels
   constexpr int64_t kVectorElements = kLanes<T>;
   for (int64_t i = 0; i < count; i += kPanelColumns, panels += kPanelColumns * dim) {
     int64_t j = 0;
-    if (count - i >= kPanelColumns)
-      for (; j + kVectorElements <= dim; j += kVectorElements)
-        for (int64_t half = 0; half < kPanelColumns; half += kVectorElements) {
-          Vector<T> block[kVectorElements];
-          for (int64_t l = 0; l < kVectorElements; ++l) block[l] = load(x + (i + half + l) * stride + j);
-          transpose(block);
-          for (int64_t l = 0; l < kVectorElements; ++l)
-            store(panels + (j + l) * kPanelColumns + half, block[l]);
-        }
+    for (; j + kVectorElements <= dim; j += kVectorElements)
+      for (int64_t half = 0; half < kPanelColumns; half += kVectorElements) {
+        Vector<T> block[kVectorElements];
+        load_block(
+            block, count - i - half, [&](int64_t l) __attribute__((always_inline)) {
+              return load(x + (i + half + l) * stride + j);
+            });
+        transpose(block);
+        for (int64_t l = 0; l < kVectorElements; ++l)
+          store(panels + (j + l) * kPanelColumns + half, block[l]);
+      }
     for (; j < dim; ++j)
       for (int64_t l = 0; l < kPanelColumns; ++l)
         panels[j * kPanelColumns + l] = i + l < count ? convert_element<T>(x[(i + l) * stride + j]) : T{0};
@@ -163,16 +175,17 @@ inline void pack_rows(const BFloat16* x, int64_t stride, int64_t count, int64_t 
   constexpr int64_t kPanelColumns = kTileColumns<float>, kVectorElements = kLanes<float>;
   for (int64_t i = 0; i < count; i += kPanelColumns, panels += kPanelColumns * depth) {
     int64_t j = 0;
-    if (count - i >= kPanelColumns)
-      for (; j + 2 * kVectorElements <= dim; j += 2 * kVectorElements)
-        for (int64_t half = 0; half < kPanelColumns; half += kVectorElements) {
-          Vector<float> block[kVectorElements];  // one BFloat16 pair per lane
-          for (int64_t l = 0; l < kVectorElements; ++l)
-            block[l] = std::bit_cast<Vector<float>>(load_pairs(x + (i + half + l) * stride + j));
-          transpose(block);
-          for (int64_t l = 0; l < kVectorElements; ++l)
-            store_pairs(panels + (j + 2 * l) * kPanelColumns + 2 * half, std::bit_cast<Pairs>(block[l]));
-        }
+    for (; j + 2 * kVectorElements <= dim; j += 2 * kVectorElements)
+      for (int64_t half = 0; half < kPanelColumns; half += kVectorElements) {
+        Vector<float> block[kVectorElements];  // one BFloat16 pair per lane
+        load_block(
+            block, count - i - half, [&](int64_t l) __attribute__((always_inline)) {
+              return std::bit_cast<Vector<float>>(load_pairs(x + (i + half + l) * stride + j));
+            });
+        transpose(block);
+        for (int64_t l = 0; l < kVectorElements; ++l)
+          store_pairs(panels + (j + 2 * l) * kPanelColumns + 2 * half, std::bit_cast<Pairs>(block[l]));
+      }
     for (; j < depth; ++j)
       for (int64_t l = 0; l < kPanelColumns; ++l)
         panels[(j - j % 2) * kPanelColumns + 2 * l + j % 2] =
