@@ -37,18 +37,18 @@ double count_attended_pairs(const SoftmaxAttentionOptions& options, int64_t head
 // pattern.max_causal_key_count(), the cache takes any number of tokens. The dtype is that of the tokens, or
 // bfloat16 for float32 tokens, whose keys and values are then rounded.
 struct KeyValueCache {
-  Tensor keys;  // (batch, capacity, key_heads, dim), from make_cached_rows() or another with contiguous rows
-  Tensor values;  // (batch, capacity, key_heads, value_dim), likewise
+  Tensor keys;    // (batch, capacity, key_heads, dim); the last dimension is contiguous
+  Tensor values;  // (batch, capacity, key_heads, value_dim); likewise
   int64_t length = 0;
   KeyPattern pattern = {};
   Tensor key_blocks = {};  // see SoftmaxAttentionOptions
 };
 
-// Returns an empty cache with uninitialised memory. The heads of a token are adjacent in memory if `pattern`
-// selects scattered tokens. Otherwise, the tokens of a head are adjacent, because a step reads head by head.
 struct KeyValueCacheSize {
   int64_t batch, capacity, key_heads, dim, value_dim;
 };
+// Returns an empty cache with uninitialised memory. The heads of a token are adjacent in memory if `pattern`
+// selects scattered tokens. Otherwise, the tokens of a head are adjacent, because a step reads head by head.
 KeyValueCache make_key_value_cache(const KeyValueCacheSize& size, DType dtype, Device device = kCpu,
                                    const KeyPattern& pattern = {}, const Tensor& key_blocks = {});
 

@@ -5,6 +5,7 @@
 #include "ops/view.h"
 
 namespace tapeformer {
+
 void copy_rows(const Tensor& from, const Tensor& to, std::span<const RowCopy> rows, int64_t count) {
   Shape a = from.shape(), b = to.shape();
   const bool fits = from.rank() == to.rank() && (count < 0 || (count <= a[1] && count <= b[1]));
