@@ -12,7 +12,7 @@ namespace tapeformer::cpu {
 namespace {
 
 // Number of rows of the state that are processed at a time.
-constexpr int64_t kBlock = 64;
+constexpr int64_t kDimBlock = 64;
 
 // Adds k[r] * v to each row r of the state, and then adds q[r] times the updated row to `out`. Processes only
 // the first kVectors * kLanes<T> columns of `state`, v and `out`. `width` is the row stride of the state.
@@ -59,9 +59,9 @@ template <class T>
 void step_head(const LinearAttentionShape& s, const HeadRows<T>& rows, T* kv, T* key_sum, T* out) {
   std::fill_n(out, s.value_dim, T{0});
   T denominator = static_cast<T>(s.eps);
-  for (int64_t begin = 0; begin < s.dim; begin += kBlock) {
-    const int64_t count = std::min(kBlock, s.dim - begin);
-    std::array<T, kBlock> query, key;
+  for (int64_t begin = 0; begin < s.dim; begin += kDimBlock) {
+    const int64_t count = std::min(kDimBlock, s.dim - begin);
+    std::array<T, kDimBlock> query, key;
     visit_feature_map(s.feature_map, [&](auto phi) {
       for (int64_t i = 0; i < count; i += kLanes<T>) {
         const int64_t left = count - i;

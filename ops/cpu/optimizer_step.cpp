@@ -10,8 +10,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGrain = 1 << 15;  // minimum number of elements per thread
-constexpr int64_t kBlock = 1 << 10;  // the elements of several arrays that stay in the cache between loops
+constexpr int64_t kGrain = 1 << 15;       // minimum number of elements per thread
+constexpr int64_t kCacheBlock = 1 << 10;  // elements of several arrays, which stay in the cache between loops
 
 template <class T>
 void step_one(const UpdateRule& rule, double gradient_scale, double max_value,
@@ -46,7 +46,7 @@ void step_one(const UpdateRule& rule, double gradient_scale, double max_value,
     }
   };
   parallel_for(arrays.n, kGrain, [&](int64_t begin, int64_t end) {
-    for (; begin < end; begin += kBlock) update_block(begin, std::min(begin + kBlock, end));
+    for (; begin < end; begin += kCacheBlock) update_block(begin, std::min(begin + kCacheBlock, end));
   });
 }
 

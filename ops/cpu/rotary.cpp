@@ -14,7 +14,7 @@ namespace {
 
 // Number of positions per block. The angles of the first position are computed directly, and the angles of
 // the other positions by repeated rotation.
-constexpr int64_t kBlock = 64;
+constexpr int64_t kPositionBlock = 64;
 
 // The cosines and sines of the angles of successive positions.
 class Angles {
@@ -97,7 +97,7 @@ void rotate_row(const T* x, int64_t half, int64_t dim, const C* cosines, const C
 template <class T>
 void rotate_pairs(Backend, const RotaryShape& s, AttentionRows<const T> x, AttentionRows<T> out) {
   using C = Compute<T>;
-  const int64_t half = s.rotated / 2, blocks = (s.length + kBlock - 1) / kBlock;
+  const int64_t half = s.rotated / 2, blocks = (s.length + kPositionBlock - 1) / kPositionBlock;
   const auto rotate_position = [&](int64_t p, const C* cosines, const C* sines) {
     for (int64_t b = 0; b < s.batch; ++b)
       for (int64_t h = 0; h < s.heads; ++h)
@@ -107,12 +107,12 @@ void rotate_pairs(Backend, const RotaryShape& s, AttentionRows<const T> x, Atten
     const auto& rotation = Rotation<C>::find(s);
     return rotate_position(0, rotation.cosines.data(), rotation.sines.data());
   }
-  const int64_t work = std::max<int64_t>(s.batch * kBlock * s.heads * s.dim, 1);
+  const int64_t work = std::max<int64_t>(s.batch * kPositionBlock * s.heads * s.dim, 1);
   parallel_for(blocks, std::max<int64_t>((1 << 15) / work, 1), [&](int64_t begin, int64_t end) {
     Angles angles(s);
     std::vector<C> cosines(static_cast<size_t>(half)), sines(cosines);
-    for (int64_t p = begin * kBlock; p < std::min(end * kBlock, s.length); ++p) {
-      if (p % kBlock == 0) angles.start(s.first_position + p);
+    for (int64_t p = begin * kPositionBlock; p < std::min(end * kPositionBlock, s.length); ++p) {
+      if (p % kPositionBlock == 0) angles.start(s.first_position + p);
       angles.write_and_advance(cosines.data(), sines.data());
       rotate_position(p, cosines.data(), sines.data());
     }
