@@ -229,6 +229,11 @@ OptionTable<ClassifierOptions> make_table(const ClassifierOptions& /*defaults*/)
            "learned tokens before the sequence, over which the classifier takes the mean; 0: none, the "
            "mean of all tokens")
       .require_range(0, kMaxSize);
+  table
+      .add("masked_share", &ClassifierOptions::masked_share,
+           "pretraining: share of the tokens that are masked and predicted, instead of the class of the "
+           "sequence; 0: none")
+      .require_range(0, 0.99);
   return table;
 }
 

@@ -104,12 +104,48 @@ TEST_CASE("classifier: the loss is the mean cross entropy, and the accuracy coun
   CHECK(model.compute_scores(batch)[1] == doctest::Approx(correct / 3));
 }
 
+TEST_CASE("classifier: a pretraining predicts masked tokens, which the encoder does not see") {
+  ClassifierOptions options = make_classifier_options("softmax");
+  options.masked_share = 0.99;
+  Classifier model(options);
+  model.initialize(3);
+  model.convert(DType::float64);
+  CHECK(model.score_names() == std::vector<std::string>{"nats_per_token", "accuracy"});
+  // With this seed, the only token of the sequence is masked, so its probabilities do not depend on it.
+  double total = 0, correct = 0;
+  for (uint8_t token = 0; token < 7; ++token) {
+    const auto scores = model.compute_scores({.tokens = Tensor::from_vector<uint8_t>({token}, {1, 1})}, 1);
+    total += std::exp(-scores[0]);
+    correct += scores[1];
+  }
+  CHECK(total == doctest::Approx(1).epsilon(1e-12));
+  CHECK(correct == 1);
+}
+
+TEST_CASE("classifier: a pretraining ignores padding, and gradients pass the gradient check") {
+  for (const int64_t summary_tokens : {0, 2}) {
+    ClassifierOptions options = make_classifier_options("softmax");
+    options.masked_share = 0.4;
+    options.summary_tokens = summary_tokens;
+    Classifier model(options);
+    model.initialize(3);
+    model.convert(DType::float64);
+    Batch batch = labelled_batch();
+    const ForwardContext context{.training = true, .seed = 5, .step = 2};
+    check_parameter_gradients(model, [&] { return model.compute_loss(batch, context); });
+    const double loss = model.compute_loss(batch, context).item();
+    CHECK(loss != model.compute_loss(batch, {.training = true, .seed = 5, .step = 3}).item());
+    batch.tokens = batch.tokens.clone();
+    for (int64_t i = 5; i < 12; ++i) batch.tokens.data<uint8_t>()[12 + i] = 6;
+    CHECK(model.compute_loss(batch, context).item() == doctest::Approx(loss).epsilon(1e-12));
+  }
+}
+
 TEST_CASE("classifier: invalid options and arguments are errors") {
   Classifier model(make_classifier_options("linformer"));
   model.initialize(1);
   CHECK_THROWS_WITH_AS(model.forward(random_tokens(1, 13, 7), {}, {}),
-                       "classifier: tokens (1, 13) must be (batch, length) with length at most 12",
-                       ShapeError);
+                       "classifier: length 13 of the tokens must be at most 12", ShapeError);
   ClassifierOptions options = make_classifier_options("linformer");
   options.encoder.attention.front().options.set("rank", int64_t{13});
   CHECK_THROWS_WITH_AS(

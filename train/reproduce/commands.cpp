@@ -8,6 +8,8 @@
 namespace tapeformer {
 namespace {
 
+constexpr char kPretraining[] = "-pretraining";  // end of the name of a pretraining
+
 std::string make_start_message(const std::string& name, const std::filesystem::path& log) {
   return concat_text("running ", name, "; its log is ", log.string());
 }
@@ -16,6 +18,13 @@ std::string make_start_message(const std::string& name, const std::filesystem::p
 
 std::string make_run_name(const std::string& row, int64_t seed) {
   return concat_text(row, "-seed-", seed);
+}
+
+Row make_pretraining_row(Row row) {
+  row.name += kPretraining;
+  row.fixed.insert(row.fixed.end(), row.pretraining.begin(), row.pretraining.end());
+  row.pretraining.clear();
+  return row;
 }
 
 Config make_row_config(const ReproductionOptions& options, const std::string& config_path, Words settings,
@@ -27,8 +36,12 @@ Config make_row_config(const ReproductionOptions& options, const std::string& co
 }
 
 Trial CommandContext::make_trial(const Row& row, int64_t seed) const {
-  Config config =
-      make_row_config(options, row.config_path, row.settings, fill_texts(row.fixed, row.variables));
+  Words fixed = fill_texts(row.fixed, row.variables);
+  if (!row.pretraining.empty()) {
+    const auto run = runs_folder / make_run_name(row.name + kPretraining, seed);
+    fixed.push_back("model.init=" + Json(run.string()).dump());
+  }
+  Config config = make_row_config(options, row.config_path, row.settings, fixed);
   config.run.name = row.name;
   options.overrides.apply(config);
   config.run.seed = seed;
@@ -53,8 +66,10 @@ void CommandContext::add_common_options(Words& words) const {
 
 Job CommandContext::make_training_job(const Trial& trial, bool dry_run) const {
   const std::string name = trial.name();
+  Trial started = trial;
+  if (dry_run) started.config.model.init.clear();  // there is no pretraining
   Job job{.name = name,
-          .arguments = {"train", write_config(trial), "--run-dir", trial.run_dir,
+          .arguments = {"train", write_config(started), "--run-dir", trial.run_dir,
                         dry_run ? "--dry-run" : "--resume"},
           .output_path = log_folder / (name + ".out"),
           .log_path = log_folder / (name + ".log")};

@@ -12,6 +12,9 @@ namespace tapeformer {
 // Returns the name of the run directory for the name of a row and a seed: "ROW-seed-N".
 std::string make_run_name(const std::string& row, int64_t seed);
 
+// Returns the row of the pretraining of `row`, which is not in the table.
+Row make_pretraining_row(Row row);
+
 // A row of a table, and the config that results from the row and one seed.
 struct Trial {
   const Row& row;

@@ -138,7 +138,11 @@ Estimate estimate_rows(const Table& table, const ReproductionOptions& options, c
 }  // namespace
 
 Report estimate_reproduction_costs(const Table& table, const ReproductionOptions& options) {
-  const std::vector<Row> rows = select_rows(table, options);
+  std::vector<Row> rows;
+  for (const Row& row : select_rows(table, options)) {
+    if (!row.pretraining.empty()) rows.push_back(make_pretraining_row(row));
+    rows.push_back(row);
+  }
   const int64_t trained =
       std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.is_trained; });
   Report report;

@@ -1,6 +1,7 @@
 #include "train/reproduce/runner.h"
 
 #include <algorithm>
+#include <deque>
 
 #include "core/base/errors.h"
 #include "core/system/log.h"
@@ -41,14 +42,21 @@ class Runner {
         rows_(select_rows(table, options)),
         store_(table, options, init_process_group()) {
     int64_t number = 0;
-    for (const Row& row : rows_)
-      for (const int64_t seed : options.seeds)
-        if (number++ % processes_.size() == processes_.rank()) trials_.push_back({&row, seed});
+    for (const Row& row : rows_) {
+      const bool has_pretraining = !row.pretraining.empty();
+      if (has_pretraining) pretraining_rows_.push_back(make_pretraining_row(row));
+      for (const int64_t seed : options.seeds) {
+        if (number++ % processes_.size() != processes_.rank()) continue;
+        trials_.push_back({&row, seed});
+        if (has_pretraining) pretrainings_.push_back({&pretraining_rows_.back(), seed});
+      }
+    }
   }
 
   TableResult run() {
     const StopSignalScope signals;
-    train(signals);
+    train(pretrainings_, signals);
+    if (!result_.stop_signal) train(trials_, signals);
     for (const PlannedTrial& trial : trials_) {
       if (result_.stop_signal = signals.last_signal(); result_.stop_signal) break;
       if (trial.trained) measure(trial, signals);
@@ -61,7 +69,7 @@ class Runner {
   }
 
  private:
-  void train(const StopSignalScope& signals);
+  void train(std::vector<PlannedTrial>& trials, const StopSignalScope& signals);
   void measure(const PlannedTrial& trial, const StopSignalScope& signals);
   void gather_failures();
   void write();
@@ -101,14 +109,15 @@ class Runner {
   Communicator& processes_ = *init_process_group().communicator;
   const Table& table_;
   std::vector<Row> rows_;
+  std::deque<Row> pretraining_rows_;
   ResultStore store_;
-  std::vector<PlannedTrial> trials_;
+  std::vector<PlannedTrial> trials_, pretrainings_;
   TableResult result_;
 };
 
-void Runner::train(const StopSignalScope& signals) {
+void Runner::train(std::vector<PlannedTrial>& trials, const StopSignalScope& signals) {
   std::vector<PlannedTrial*> trained;
-  for (PlannedTrial& trial : trials_)
+  for (PlannedTrial& trial : trials)
     if (trial.row->is_trained && !done(trial, kTrainingEntry)) trained.push_back(&trial);
   if (trained.empty()) return;
   const int64_t parallel = std::min<int64_t>(std::ssize(trained), options_.max_parallel_jobs);

@@ -50,9 +50,12 @@ struct Row {
   std::string config_path = {}, config_name = {};  // path, and name in table.json; empty: no file
   Words settings = {};                             // settings ("table.key=value") that --set may change
   Words fixed = {};                                // settings that --set may not change; with placeholders
-  std::map<std::string, double> published = {};    // published values, by Column::name
-  bool is_trained = true;                          // whether a model of the row is trained
-  Lookup variables = {};                           // variables of the row, and config keys without `fixed`
+  // More fixed settings of an earlier training, whose weights the training of the row starts from. If empty,
+  // the weights are random.
+  Words pretraining = {};
+  std::map<std::string, double> published = {};  // published values, by Column::name
+  bool is_trained = true;                        // whether a model of the row is trained
+  Lookup variables = {};                         // variables of the row, and config keys without `fixed`
 };
 
 // A column, and the way to its value from the records of a measurement.

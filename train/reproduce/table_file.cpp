@@ -53,9 +53,9 @@ struct RowKeys {
 
 RowKeys read_row_keys(const Json& json, const std::string& where) {
   RowKeys keys;
-  read_keys(json, where, {"settings", "fixed", "variables", "published"}, "name", keys.name, "line",
-            keys.line, "config", keys.config, "tasks", keys.tasks, "trained", keys.trained, "attention_kinds",
-            keys.attention_kinds);
+  read_keys(json, where, {"settings", "fixed", "pretraining", "variables", "published"}, "name", keys.name,
+            "line", keys.line, "config", keys.config, "tasks", keys.tasks, "trained", keys.trained,
+            "attention_kinds", keys.attention_kinds);
   return keys;
 }
 
@@ -227,6 +227,7 @@ class TableReader {
       if (placed.row.name == row.name) throw ConfigError(place + ": the name occurs twice");
     append_settings("settings", true, task_json, json, plain, row.settings);
     append_settings("fixed", false, task_json, json, plain, row.fixed);
+    append_settings("pretraining", false, Json::object(), json, plain, row.pretraining);
     const std::string config = !keys.config.empty()   ? keys.config
                                : !task.config.empty() ? task.config
                                                       : config_;

@@ -448,13 +448,14 @@ TEST_CASE("reproduce survey-table trains classifiers and measures time and memor
   const auto ran = run_program(reproduce_command("survey-table", dir / "out",
                                                  {"train.steps=2", "data.batch_size=2", "data.eval_limit=4",
                                                   "measure.shortest=128", "measure.longest=256"},
-                                                 {"--rows", "linear,linformer"}));
+                                                 {"--rows", "linear,linformer,linear-pretrained"}));
   CAPTURE(ran.err);
   REQUIRE(ran.code == 0);
   const auto table = parse_json_output(ran);
+  CHECK(mean(table, "linear-pretrained", "accuracy_percent") >= 0);
+  CHECK(contains(read_file(dir / "out/logs/linear-pretrained-seed-1.log"), "linear-pretrained-pretraining"));
   for (const std::string row : {"linear", "linformer"}) {
     CAPTURE(row);
-    CHECK(mean(table, row, "accuracy_percent") >= 0);
     CHECK(row_of(table, row)["cells"]["accuracy_percent"].contains("paper"));
     CHECK(std::isfinite(mean(table, row, "milliseconds_exponent")));
   }
@@ -473,7 +474,7 @@ TEST_CASE("reproduce survey-table trains classifiers and measures time and memor
   CHECK(lines.count("linformer-mnist") == 0);
   CHECK(lines.at("big-bird-cifar10") == "big-bird");
   CHECK(lines.count("big-bird") == 0);
-  CHECK(table["printed"]["rows"].size() == 22);
+  CHECK(table["printed"]["rows"].size() == 25);
   CHECK(contains(read_file(dir / "out/table.csv"), "linear,decoding,,\"yes, constant state\""));
   CHECK(check_verification("survey-table", dir / "out")["agree"] > 0);
 }
