@@ -60,7 +60,10 @@ class QueryAttention {
   T log_sum(int64_t h) const { return sum_[h] == 0 ? maximum_[h] : maximum_[h] + std::log(sum_[h]); }
 
  private:
-  static constexpr int64_t kBlock = 64;  // number of keys between updates of the maximum
+  // Number of keys between updates of the maximum. The values of a block, which are prefetched while its
+  // scores are computed, stay in the second-level cache. Smaller blocks interrupt the streams of keys and
+  // values.
+  static constexpr int64_t kBlock = 1024;
 
   // Writes the rows of the next keys, at most kBlock, to rows_. Returns their number. `run` contains the
   // first of the keys, and becomes the keys after them.
