@@ -47,7 +47,7 @@ TableFile read_path(const fs::path& path) {
 // The keys of a row, or of a task, which is combined with each row.
 struct RowKeys {
   std::string name, suffix, line, config, attention_kinds;
-  Words tasks;
+  Words tasks, rows;
   bool trained = true;
 };
 
@@ -61,8 +61,8 @@ RowKeys read_row_keys(const Json& json, const std::string& where) {
 
 RowKeys read_task_keys(const Json& json, const std::string& where) {
   RowKeys keys;
-  read_keys(json, where, {"settings", "fixed", "variables"}, "name", keys.name, "suffix", keys.suffix,
-            "config", keys.config);
+  read_keys(json, where, {"settings", "fixed", "pretraining", "variables"}, "name", keys.name, "suffix",
+            keys.suffix, "config", keys.config, "rows", keys.rows);
   return keys;
 }
 
@@ -161,9 +161,12 @@ class TableReader {
       const RowKeys keys = read_row_keys(row, where("rows"));
       for (const Json& task : tasks) {
         const RowKeys task_keys = read_task_keys(task, where("tasks"));
-        if (includes(keys.tasks, task_keys.name)) add_row(row, keys, task, task_keys);
+        if (includes(keys.tasks, task_keys.name) && includes(task_keys.rows, keys.name))
+          add_row(row, keys, task, task_keys);
       }
     }
+    for (const Json& task : tasks)
+      check_names("tasks", "row", read_task_keys(task, where("tasks")).rows, &PlacedRow::base);
     if (rows_.empty()) throw ConfigError(where("rows") + ": expected at least one row, [[rows]]");
   }
 
@@ -227,7 +230,7 @@ class TableReader {
       if (placed.row.name == row.name) throw ConfigError(place + ": the name occurs twice");
     append_settings("settings", true, task_json, json, plain, row.settings);
     append_settings("fixed", false, task_json, json, plain, row.fixed);
-    append_settings("pretraining", false, Json::object(), json, plain, row.pretraining);
+    append_settings("pretraining", false, task_json, json, plain, row.pretraining);
     const std::string config = !keys.config.empty()   ? keys.config
                                : !task.config.empty() ? task.config
                                                       : config_;
@@ -255,13 +258,14 @@ class TableReader {
   }
 
   // Throws ConfigError if a name is that of no row or task.
-  void check_names(const std::string& what, const Words& names, std::string PlacedRow::*member) const {
+  void check_names(const char* part, const std::string& what, const Words& names,
+                   std::string PlacedRow::*member) const {
     Words known;
     for (const PlacedRow& placed : rows_)
       if (!is_listed(known, placed.*member)) known.push_back(placed.*member);
     for (const std::string& name : names)
       if (!is_listed(known, name))
-        throw ConfigError(where("measurements") + ": " + describe_unknown_word(what, name, known));
+        throw ConfigError(where(part) + ": " + describe_unknown_word(what, name, known));
   }
 
   Measurement read_measurement(const Json& json) const {
@@ -289,8 +293,8 @@ class TableReader {
     if (from > 0 && to < from)
       throw ConfigError(where(measurement.name) + concat_text(": to = ", to, ": expected at least ", from));
     for (int64_t x = from; x > 0 && x <= to; x *= 2) measurement.sweep.push_back(x);
-    check_names("row", rows, &PlacedRow::base);
-    check_names("task", tasks, &PlacedRow::task);
+    check_names("measurements", "row", rows, &PlacedRow::base);
+    check_names("measurements", "task", tasks, &PlacedRow::task);
     if (needs_device && options_.device == "cpu") return measurement;
     for (const Json& column : json.value("columns", Json::array())) add_columns(column, measurement);
     for (const Json& curve : json.value("curves", Json::array()))
