@@ -139,6 +139,13 @@ OptionTable<EncoderOptions> make_encoder_table() {
            "use reversible layers, whose activation memory does not grow with depth; needs norm = \"pre\"")
       .fix_by_training();
   table
+      .add_choice(
+          "reversible_input", &O::doubled_input, {{"both", true}, {"second", false}},
+          "halves of the state of reversible layers that begin as the input, as in \"Reformer\" or only "
+          "the second")
+      .use_if({"reversible"})
+      .fix_by_training();
+  table
       .add("feedforward_chunks", &O::feedforward_chunks,
            "number of chunks of tokens in which the feed-forward block runs")
       .require_range(1, kMaxSize);

@@ -31,7 +31,9 @@ Encoder::Encoder(const EncoderOptions& options)
 Tensor Encoder::forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
                         const EncodedSource& source) const {
   if (options_.reversible) {
-    const Tensor halves = run_reversible_stack(layers, options_.feedforward_chunks, x, mask, context, source);
+    const Tensor first = options_.doubled_input ? x : Tensor::zeros(x.shape(), x.dtype(), x.device());
+    const Tensor halves =
+        run_reversible_stack(layers, options_.feedforward_chunks, first, x, mask, context, source);
     const int64_t width = options_.width();
     return norm.forward(options_.average_halves
                             ? mul(add(slice(halves, -1, 0, width), slice(halves, -1, width, 2 * width)), 0.5)

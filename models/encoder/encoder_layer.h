@@ -35,6 +35,9 @@ struct EncoderOptions {
   // Backward computes the inputs of each layer from its outputs, so only the output of the last layer is kept
   // (encoder/reversible.h).
   bool reversible = false;
+  // Both halves of the state of reversible layers begin as the input, as in the code of "Reformer". If false,
+  // the first half begins as zeros: the first branch reads the input from the second half.
+  bool doubled_input = true;
   int64_t feedforward_chunks = 1;  // the feed-forward branch processes rows in this number of chunks
   int64_t max_length = 0;          // maximum number of tokens; 0: unlimited
   // Kinds of the cross-attention of a decoder, whose keys and values are projections of an EncodedSource. If

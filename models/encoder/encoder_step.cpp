@@ -379,6 +379,7 @@ const Tensor& RecurrentEncoder::step() {
   if (form == ResidualForm::reversible) {
     second_half_.copy_from(input_);
     states.x2 = second_half_;
+    if (!encoder_.options().doubled_input) input_.fill(0);
   }
   if (form == ResidualForm::post_norm && branch_operand_.defined()) {
     branch_operand_.copy_from(input_);

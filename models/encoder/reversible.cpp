@@ -38,16 +38,17 @@ std::vector<ReversibleBlock> make_reversible_blocks(const std::vector<std::uniqu
 }
 
 Tensor run_reversible_stack(const std::vector<std::unique_ptr<EncoderLayer>>& layers, int64_t chunks,
-                            const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
-                            const EncodedSource& source) {
+                            const Tensor& x1, const Tensor& x2, const AttentionMask& mask,
+                            const ForwardContext& context, const EncodedSource& source) {
   const ReplayContext replay(context, is_recording());
-  const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
+  const int64_t length = x1.size(1), width = x1.size(2);
+  const auto join_rows = [&](const Tensor& x) { return reshape(x, {x.size(0) * length, width}); };
   std::vector<ReversibleSource> read;
   if (source.states.defined()) read.emplace_back(source.states);
   const EncodedSource leaf{read.empty() ? Tensor{} : read.front().leaf, source.lengths};
-  const Tensor joined =
-      run_reversible(make_reversible_blocks(layers, chunks, x.size(1), mask, replay, leaf), rows, rows, read);
-  return reshape(joined, {x.size(0), x.size(1), 2 * x.size(2)});
+  const Tensor joined = run_reversible(make_reversible_blocks(layers, chunks, length, mask, replay, leaf),
+                                       join_rows(x1), join_rows(x2), read);
+  return reshape(joined, {x1.size(0), length, 2 * width});
 }
 
 }  // namespace tapeformer

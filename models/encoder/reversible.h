@@ -28,10 +28,11 @@ std::vector<ReversibleBlock> make_reversible_blocks(const std::vector<std::uniqu
                                                     const ReplayContext& context,
                                                     const EncodedSource& source = {});
 
-// Runs the layers on x (batch, length, width). Returns both halves of the state, (batch, length, 2 width),
-// without the final norm. The source passes the stack unchanged and is kept once for all layers.
+// Runs the layers on a state with the halves x1 and x2, (batch, length, width). Returns both halves of the
+// state, (batch, length, 2 width), without the final norm. The source passes the stack unchanged and is kept
+// once for all layers.
 Tensor run_reversible_stack(const std::vector<std::unique_ptr<EncoderLayer>>& layers, int64_t chunks,
-                            const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
-                            const EncodedSource& source = {});
+                            const Tensor& x1, const Tensor& x2, const AttentionMask& mask,
+                            const ForwardContext& context, const EncodedSource& source = {});
 
 }  // namespace tapeformer

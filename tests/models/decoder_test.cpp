@@ -151,13 +151,16 @@ TEST_CASE("recurrent decoding in bfloat16 equals the parallel form up to the rou
 }
 
 TEST_CASE("recurrent decoding of a reversible model with axial positions equals its parallel form") {
-  for (const std::string& attention : recurrent_kinds()) {
-    AutoregressiveModel model(reformer_options(attention));
-    model.initialize(4);
-    for (const int64_t batch : {1, 3}) CHECK(parallel_against_recurrent(model, batch) < 1e-5);
-    model.convert(DType::float64);
-    for (const int64_t batch : {1, 3}) CHECK(parallel_against_recurrent(model, batch) < 1e-12);
-  }
+  for (const std::string& attention : recurrent_kinds())
+    for (const bool doubled : {true, false}) {
+      AutoregressiveModelOptions options = reformer_options(attention);
+      options.encoder.doubled_input = doubled;
+      AutoregressiveModel model(options);
+      model.initialize(4);
+      for (const int64_t batch : {1, 3}) CHECK(parallel_against_recurrent(model, batch) < 1e-5);
+      model.convert(DType::float64);
+      for (const int64_t batch : {1, 3}) CHECK(parallel_against_recurrent(model, batch) < 1e-12);
+    }
 }
 
 TEST_CASE("a decoding step allocates no memory") {

@@ -7,8 +7,9 @@
 
 namespace tapeformer::test {
 
-enum class StackForm { post_norm, pre_norm, reversible };
-inline constexpr StackForm kStackForms[] = {StackForm::post_norm, StackForm::pre_norm, StackForm::reversible};
+enum class StackForm { post_norm, pre_norm, reversible, reversible_second };
+inline constexpr StackForm kStackForms[] = {StackForm::post_norm, StackForm::pre_norm, StackForm::reversible,
+                                            StackForm::reversible_second};
 
 inline AttentionPattern cross_pattern(const std::string& kind) {
   return {{kind, find_attention_kind(kind).default_options()}};
@@ -20,7 +21,8 @@ inline TranslationModelOptions small_translation(StackForm form = StackForm::pre
   TranslationModelOptions options;
   options.encoder = small_encoder(attention);
   options.encoder.pre_norm = form != StackForm::post_norm;
-  options.encoder.reversible = form == StackForm::reversible;
+  options.encoder.reversible = form == StackForm::reversible || form == StackForm::reversible_second;
+  options.encoder.doubled_input = form != StackForm::reversible_second;
   options.encoder.cross_attention = cross_pattern(cross);
   options.vocabulary_size = 7;
   options.max_length = 48;
