@@ -1,6 +1,7 @@
 // The encoder-decoder Transformer for translation ("Attention is all you need", Vaswani et al. 2017), also
 // with reversible stacks as in "Reformer" (Kitaev et al. 2020, section 5) and its code: both halves of a
-// stack begin as the embeddings, and the final norm reads their mean.
+// stack begin as the embeddings, or only the second half does (EncoderOptions::doubled_input), and the final
+// norm reads their mean.
 //
 // Both sides of a translation use one vocabulary. Its last token is the end token, which also begins each
 // translation and pads sequences.

@@ -103,6 +103,7 @@ Json make_row_json(const Table& table, const Row& row, const RowResults& results
   if (!row.config_name.empty()) json["config"] = row.config_name;
   json["settings"] = row.settings;
   for (const std::string& set : fill_texts(row.fixed, row.variables)) json["settings"].push_back(set);
+  if (!row.pretraining.empty()) json["pretraining"] = fill_texts(row.pretraining, row.variables);
   json["line"] = row.line;
   std::set<int64_t> seeds;
   for (const auto& [seed, known] : results) seeds.insert(seed);
