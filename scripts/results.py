@@ -287,6 +287,11 @@ def thinned(series: dict) -> dict:
     return result
 
 
+def numbered(names: list[str]) -> list[tuple[str, int]]:
+    """Returns the names with the number of earlier equal ones: columns of published values have the same name."""
+    return [(name, names[:i].count(name)) for i, name in enumerate(names)]
+
+
 def merged_tables(tables: list[dict]) -> dict:
     """Returns the last table with the measured rows of all tables."""
     result = dict(tables[-1])
@@ -299,7 +304,9 @@ def merged_tables(tables: list[dict]) -> dict:
                 result["rows"][i] = rows[row["name"]]
                 line = row.get("line", row["name"])
                 at = next(k for k, one in enumerate(result["printed"]["rows"]) if one[0] == line)
-                result["printed"]["rows"][at] = printed[line]
+                old = dict(zip(numbered(table["printed"]["header"]), printed[line]))
+                new = zip(numbered(result["printed"]["header"]), result["printed"]["rows"][at])
+                result["printed"]["rows"][at] = [old.get(key, cell) if cell == "not run" else cell for key, cell in new]
         for figure, other in zip(result["figures"], table["figures"]):
             names = {series["name"] for series in figure["series"]}
             figure["series"] += [series for series in other["series"] if series["name"] not in names]
