@@ -85,6 +85,28 @@ OptionTable<EncoderOptions> make_rotary_table() {
   return table;
 }
 
+// Adds the options that decide what layers store for the backward pass.
+void add_memory_options(OptionTable<EncoderOptions>& table) {
+  using O = EncoderOptions;
+  table.add("recompute", &O::recompute, "recompute each layer in the backward pass to save memory")
+      .use_for(OptionUse::training);
+  table
+      .add("reversible", &O::reversible,
+           "use reversible layers, whose activation memory does not grow with depth; needs norm = \"pre\"")
+      .fix_by_training();
+  table
+      .add_choice(
+          "reversible_input", &O::doubled_input, {{"both", true}, {"second", false}},
+          "halves of the state of reversible layers that begin as the input, as in \"Reformer\" or only "
+          "the second")
+      .use_if({"reversible"})
+      .fix_by_training();
+  table
+      .add("feedforward_chunks", &O::feedforward_chunks,
+           "number of chunks of tokens in which the feed-forward block runs")
+      .require_range(1, kMaxSize);
+}
+
 // The options of all models. LSTMs use only layers and dropout.
 OptionTable<EncoderOptions> make_encoder_table() {
   OptionTable<EncoderOptions> table(OptionUse::model);
@@ -132,23 +154,7 @@ OptionTable<EncoderOptions> make_encoder_table() {
                    {"silu", Activation::silu}},
                   "activation of the feed-forward block")
       .fix_by_training();
-  table.add("recompute", &O::recompute, "recompute each layer in the backward pass to save memory")
-      .use_for(OptionUse::training);
-  table
-      .add("reversible", &O::reversible,
-           "use reversible layers, whose activation memory does not grow with depth; needs norm = \"pre\"")
-      .fix_by_training();
-  table
-      .add_choice(
-          "reversible_input", &O::doubled_input, {{"both", true}, {"second", false}},
-          "halves of the state of reversible layers that begin as the input, as in \"Reformer\" or only "
-          "the second")
-      .use_if({"reversible"})
-      .fix_by_training();
-  table
-      .add("feedforward_chunks", &O::feedforward_chunks,
-           "number of chunks of tokens in which the feed-forward block runs")
-      .require_range(1, kMaxSize);
+  add_memory_options(table);
   return table;
 }
 
@@ -373,8 +379,9 @@ ModelKind make_speech_model_kind() {
   ModelKind kind =
       make_model_kind<SpeechModelOptions>("speech", "CTC over frames", {}, {"axial", "grid", "learned"});
   const std::vector<OptionSpec> shared = make_encoder_table().specs();
+  const Names kept = {"layers", "dropout", "reversible_input"};  // LSTMs are never reversible
   for (OptionSpec& spec : kind.options)
-    if (has_option(shared, spec.name) && spec.name != "layers" && spec.name != "dropout")
+    if (has_option(shared, spec.name) && std::find(kept.begin(), kept.end(), spec.name) == kept.end())
       spec.use_if({"encoder", {"transformer"}});
   return kind;
 }

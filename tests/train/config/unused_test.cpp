@@ -232,11 +232,11 @@ TEST_CASE("a relative model.init becomes absolute, so that the config of the run
 // Returns the keys that have no effect with the default positions, optimizer, schedule and attention.
 Names unused_by_defaults() {
   return {
-      "model.rotary_base",    "model.rotary_share",      "model.rotary_scaling",   "model.rotary_factor",
-      "model.rotary_length",  "model.rotary_slow",       "model.rotary_fast",      "model.rotary_amplitude",
-      "model.position_count", "model.axial_shape",       "model.axial_dims",       "schedule.step_at",
-      "schedule.factor",      "schedule.final_lr_ratio", "schedule.patience",      "schedule.threshold",
-      "optimizer.momentum",   "optimizer.clip",          "model.attention_dropout"};
+      "model.rotary_base",    "model.rotary_share",      "model.rotary_scaling",    "model.rotary_factor",
+      "model.rotary_length",  "model.rotary_slow",       "model.rotary_fast",       "model.rotary_amplitude",
+      "model.position_count", "model.axial_shape",       "model.axial_dims",        "schedule.step_at",
+      "schedule.factor",      "schedule.final_lr_ratio", "schedule.patience",       "schedule.threshold",
+      "optimizer.momentum",   "optimizer.clip",          "model.attention_dropout", "model.reversible_input"};
 }
 
 // Returns the keys that have no effect in any config of this file.
@@ -282,6 +282,7 @@ Names unused_by_all() {
           "model.init_unused",
           "model.decoder_layers",
           "model.summary_tokens",
+          "model.masked_share",
           "data.source",
           "data.target",
           "data.valid_source",
@@ -322,13 +323,14 @@ TEST_CASE("configs of images and sequences have the expected keys without effect
   CHECK(text(unused_keys(kImages)) == text(image));
   CHECK(text(unused_keys(kCopy)) == text(joined(joined(joined(speech_data, speech_model), defaults),
                                                 {"data.downscale", "data.validation", "model.mixtures"})));
-  Names softmax =
-      joined(joined(speech_data, speech_model),
-             {"data.max_length", "data.symbols", "run.tf32", "model.value_dim", "model.rotary_base",
-              "model.rotary_share", "model.rotary_scaling", "model.rotary_factor", "model.rotary_length",
-              "model.rotary_slow", "model.rotary_fast", "model.rotary_amplitude", "model.position_count",
-              "schedule.step_at", "schedule.factor", "schedule.patience", "schedule.threshold",
-              "optimizer.betas", "optimizer.eps"});
+  Names softmax = joined(joined(speech_data, speech_model),
+                         {"data.max_length",      "data.symbols",          "run.tf32",
+                          "model.value_dim",      "model.rotary_base",     "model.rotary_share",
+                          "model.rotary_scaling", "model.rotary_factor",   "model.rotary_length",
+                          "model.rotary_slow",    "model.rotary_fast",     "model.rotary_amplitude",
+                          "model.position_count", "schedule.step_at",      "schedule.factor",
+                          "schedule.patience",    "schedule.threshold",    "optimizer.betas",
+                          "optimizer.eps",        "model.reversible_input"});
   softmax.insert("run.cuda_graphs");
   softmax = joined(joined(softmax, unused_by_all()), sequence_keys());
   CHECK(text(unused_keys(kImages, {"model.attention=softmax", "run.device=cpu", "model.positions=axial",
