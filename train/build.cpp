@@ -4,13 +4,13 @@
 #include <atomic>
 
 #include "core/device_control.h"
+#include "core/options/name_patterns.h"
 #include "core/system/log.h"
 #include "core/system/machine.h"
 #include "core/threads/threads.h"
 #include "data/images/image_folder.h"
 #include "models/layers/adapted_layers.h"
 #include "ops/linear.h"
-#include "train/name_patterns.h"
 
 namespace tapeformer {
 namespace {

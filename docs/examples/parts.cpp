@@ -54,9 +54,9 @@ class Reversal : public Dataset {
 // Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms"): steps by the sign of a momentum.
 class Lion : public UpdateMethod {
  public:
-  Lion(double beta1, double beta2, double weight_decay, const std::vector<Tensor>& parameters)
+  Lion(double beta1, double beta2, double weight_decay, const NamedParameters& parameters)
       : beta1_(beta1), beta2_(beta2), weight_decay_(weight_decay) {
-    for (const Tensor& parameter : parameters) momenta_.push_back(Tensor::zeros_like(parameter));
+    for (const auto& [name, parameter] : parameters) momenta_.push_back(Tensor::zeros_like(parameter));
   }
 
   UpdateRule prepare_step(double lr, int64_t) override {
@@ -124,7 +124,7 @@ void register_lion() {
        .options =
            {{.name = "keep", .default_value = 0.99, .help = "decay of the momentum", .min = 0, .max = 1}},
        .make = [](const OptimizerConfig& config, const OptionValues& options,
-                  const std::vector<Tensor>& parameters) {
+                  const NamedParameters& parameters) {
          return std::make_unique<Lion>(0.9, options.get<double>("keep"), config.weight_decay, parameters);
        }});
 }

@@ -6,6 +6,7 @@ contains the files, so the script is only needed to add cases.
 
 import sys
 from pathlib import Path
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -127,6 +128,22 @@ def trajectory(
     return [torch.stack(past) for past in history]
 
 
+class Muon:
+    """torch.optim.Muon for the first parameter, a matrix, in float64 throughout, and AdamW for the second."""
+
+    def __init__(self, parameters: list[Tensor], **options: float) -> None:
+        matrix, vector = parameters
+        self.parts = (
+            torch.optim.Muon([matrix], adjust_lr_fn="match_rms_adamw", **options),
+            torch.optim.AdamW([vector], lr=options["lr"], weight_decay=options["weight_decay"]),
+        )
+
+    def step(self) -> None:
+        with mock.patch.object(torch, "bfloat16", torch.float64):
+            for part in self.parts:
+                part.step()
+
+
 def optimizers() -> None:
     """Writes twelve steps of each optimizer for a matrix and a vector. Some gradient norms are below 1 and some above."""
     start = [torch.randn(3, 4, dtype=torch.float64), torch.randn(5, dtype=torch.float64)]
@@ -148,6 +165,8 @@ def optimizers() -> None:
         "adam_value": (lambda p: optim.Adam(p, lr=1e-2), 0.0, 0.5),
         "adafactor": (lambda p: optim.Adafactor(p, lr=1e-2), 0.0),
         "adafactor_decay_clip": (lambda p: optim.Adafactor(p, lr=1e-2, weight_decay=0.01), 1.0),
+        "muon": (lambda p: Muon(p, lr=1e-2, weight_decay=0.0), 0.0),
+        "muon_decay_clip": (lambda p: Muon(p, lr=1e-2, weight_decay=0.1, momentum=0.8, ns_steps=3), 1.0),
         "adafactor_relative": (lambda p: optim.Adafactor(p, lr=0.5, beta2_decay=-0.6, d=1.5), 0.0),
     }
     tensors = {"gradient.matrix": gradients[0], "gradient.vector": gradients[1]}

@@ -294,7 +294,7 @@ def test_sinusoidal_positions(folder: Path) -> None:
 def test_optimizers(folder: Path) -> None:
     """A converted run has no optimizer state. Each optimizer continues from it as from model.init."""
     state = TextModel(256, {}).state_dict()
-    for kind in ("radam", "adam", "adamw", "sgd", "adafactor"):
+    for kind in ("radam", "adam", "adamw", "sgd", "adafactor", "muon"):
         config = write_text_config(folder / f"{kind}.toml", {}, optimizer={"kind": kind, "ema": 0.5, "lr": 1e-3})
         run = converted(folder, kind, state, config, *RENAMES)
         steps = ("--set", "train.steps=4", "--run-dir")

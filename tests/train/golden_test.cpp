@@ -91,13 +91,22 @@ TEST_CASE("optimizers compute the parameters of PyTorch for twelve steps") {
   relative.lr = 0.5;
   relative.options.set("decay_rate", 0.6);
   relative.options.set("update_clip", 1.5);
-  const Run runs[] = {
-      {"radam", config("radam", 0)},         {"radam_decay_clip", config("radam", 0.01, 1)},
-      {"adam", config("adam", 0)},           {"adam_l2", config("adam", 0.01)},
-      {"adamw", config("adamw", 0.01)},      {"sgd", config("sgd", 0)},
-      {"sgd_l2", config("sgd", 0.01)},       {"adam_value", value_clip},
-      {"adafactor", config("adafactor", 0)}, {"adafactor_decay_clip", config("adafactor", 0.01, 1)},
-      {"adafactor_relative", relative}};
+  OptimizerConfig muon = config("muon", 0.1, 1);
+  muon.options.set("momentum", 0.8);
+  muon.options.set("iterations", int64_t{3});
+  const Run runs[] = {{"radam", config("radam", 0)},
+                      {"radam_decay_clip", config("radam", 0.01, 1)},
+                      {"adam", config("adam", 0)},
+                      {"adam_l2", config("adam", 0.01)},
+                      {"adamw", config("adamw", 0.01)},
+                      {"sgd", config("sgd", 0)},
+                      {"sgd_l2", config("sgd", 0.01)},
+                      {"adam_value", value_clip},
+                      {"adafactor", config("adafactor", 0)},
+                      {"adafactor_decay_clip", config("adafactor", 0.01, 1)},
+                      {"adafactor_relative", relative},
+                      {"muon", config("muon", 0)},
+                      {"muon_decay_clip", muon}};
   for (const Run& run : runs) {
     CAPTURE(run.name);
     std::vector<std::pair<std::string, Tensor>> parameters;

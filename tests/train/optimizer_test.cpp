@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "ops/view.h"
 #include "tests/models/small_model.h"
 #include "tests/support/devices.h"
 #include "tests/support/random.h"
@@ -104,13 +106,50 @@ TEST_CASE("Adafactor of trax equals its definition") {
   CHECK(names == std::vector<std::string>{"row.m", "column.m"});
 }
 
+TEST_CASE("Muon moves matrices by a polynomial of singular values, and the matrices of AdamW by AdamW") {
+  // The columns of `left` (5, 2) and `right` (3, 2) are orthonormal, so the gradient has the singular values
+  // 3 and 4, and its norm is 5.
+  const Tensor left = Tensor::from_vector<double>({0.6, 0, 0.8, 0, 0, 0.6, 0, 0, 0, -0.8}, {5, 2});
+  const Tensor right = Tensor::from_vector<double>({0.28, 0.96, 0.96, -0.28, 0, 0}, {3, 2});
+  const auto compose = [&](double s0, double s1) {
+    return matmul(mul(left, Tensor::from_vector<double>({s0, s1}, {2})), right, {.transpose_b = true});
+  };
+  double s[] = {3.0 / 5, 4.0 / 5};
+  for (double& value : s)
+    for (int i = 0; i < 5; ++i)
+      value = 3.4445 * value - 4.7750 * std::pow(value, 3) + 2.0315 * std::pow(value, 5);
+  const Tensor start = normal({5, 3}, 1);
+  const Tensor expected =
+      sub(mul(start, 1 - 0.1 * 0.02), mul(compose(s[0], s[1]), 0.1 * 0.2 * std::sqrt(5.0)));
+  NamedParameters tall = {{"tall", set_requires_grad(start.clone())},
+                          {"wide", set_requires_grad(transpose(start, 0, 1).clone())},
+                          {"value_embedding.weight", set_requires_grad(start.clone())}};
+  const Tensor g = compose(3, 4);
+  for (const auto& [name, parameter] : tall)
+    set_gradient(parameter, name == "wide" ? transpose(g, 0, 1).clone() : g);
+  Optimizer muon({.kind = "muon", .weight_decay = 0.02}, tall);
+  const NamedParameters state = muon.state();
+  CHECK(muon.step(0.1).item() == doctest::Approx(5 * std::sqrt(3.0)));
+  CHECK(max_difference(tall[0].second, expected) < 1e-13);
+  CHECK(max_difference(tall[1].second, transpose(expected, 0, 1)) < 1e-13);
+
+  const Tensor embedding = set_requires_grad(start.clone());
+  set_gradient(embedding, g);
+  Optimizer({.kind = "adamw", .weight_decay = 0.02}, {{"e", embedding}}).step(0.1);
+  CHECK(max_difference(tall[2].second, embedding) < 1e-15);
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : state) names.push_back(name);
+  CHECK(names == std::vector<std::string>{"first.tall", "first.wide", "first.value_embedding.weight",
+                                          "second.value_embedding.weight"});
+}
+
 TEST_CASE("weight decay does not apply to parameters that are registered without it, with each optimizer") {
   for (const OptimizerKind& kind : list_optimizer_kinds())
     for (const Device device : list_devices()) {
       CAPTURE(kind.name);
       OptimizerConfig config{.kind = kind.name, .weight_decay = 0.1};
       if (kind.name == "sgd") config.options.set("momentum", 0.0);
-      Optimizer::NamedParameters parameters;
+      NamedParameters parameters;
       for (const char* name : {"decayed", "kept", "decayed_matrix", "kept_matrix"}) {
         const Shape shape = parameters.size() < 2 ? Shape{7} : Shape{3, 5};
         parameters.emplace_back(name, set_requires_grad(Tensor::full(shape, 0.5, DType::float32, device)));

@@ -4,11 +4,11 @@
 #include <set>
 
 #include "core/base/errors.h"
+#include "core/options/name_patterns.h"
 #include "core/system/log.h"
 #include "models/layers/low_rank.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/finite.h"
-#include "train/name_patterns.h"
 
 namespace tapeformer {
 namespace {

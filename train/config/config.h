@@ -55,7 +55,7 @@ struct ModelConfig {
   std::vector<std::string> attention = {"linear"};
   // A run or checkpoint whose weights are the initial weights of a new run; empty: random weights.
   std::string init = {};
-  // Patterns (train/name_patterns.h) of tensors of the model that start with random values, and of
+  // Patterns (core/options/name_patterns.h) of tensors of the model that start with random values, and of
   // tensors of the checkpoint that the model does not get.
   std::vector<std::string> init_new = {}, init_unused = {};
   // Tokens of a run with `init`: keep | new; see train/tasks/registry/earlier_tokens.h.
@@ -92,7 +92,7 @@ struct TrainConfig {
 struct LoraConfig {
   int64_t rank = 0;  // 0: no adapters
   double alpha = 16;
-  // Patterns (train/name_patterns.h) of linear layers.
+  // Patterns (core/options/name_patterns.h) of linear layers.
   std::vector<std::string> targets = {"*.query_projection", "*.value_projection"};
   double dropout = 0;
 };

@@ -5,6 +5,7 @@
 
 #include "core/allocator.h"
 #include "core/cuda/transfers.h"
+#include "core/options/name_patterns.h"
 #include "core/stopwatch.h"
 #include "core/system/log.h"
 #include "core/threads/threads.h"
@@ -18,7 +19,6 @@
 #include "train/loop/divergence.h"
 #include "train/loop/process_settings.h"
 #include "train/loop/resume.h"
-#include "train/name_patterns.h"
 #include "train/tasks/registry/earlier_tokens.h"
 #include "train/tasks/registry/load_task.h"
 

@@ -8,7 +8,6 @@
 #include "autograd/tape.h"
 #include "core/options/option_table.h"
 #include "ops/elementwise.h"
-#include "ops/optimizer_step.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
 #include "train/optimization/optimizer_kind.h"
@@ -78,7 +77,7 @@ const OptionTable<AdafactorOptions>& adafactor_options() {
 // - "trax", as in Trax: rate = lr; shrink = 1 - weight_decay; 1e-30 is added to g².
 class Adafactor : public UpdateMethod {
  public:
-  Adafactor(const AdafactorOptions& options, double weight_decay, const std::vector<Tensor>& parameters);
+  Adafactor(const AdafactorOptions& options, double weight_decay, const NamedParameters& parameters);
 
   UpdateRule prepare_step(double lr, int64_t step) override;
   Tensor update(const std::vector<ParameterUpdate>& updates, const Tensor& rule,
@@ -94,8 +93,7 @@ class Adafactor : public UpdateMethod {
   // Updates the moments with the scaled gradient `g`. Returns `g` divided by the square root of the estimated
   // second moment of each element.
   Tensor update_moments(const Moments& moments, const Tensor& g) const;
-  // Updates a parameter with `scale` times its gradient. `scale` is a float64 scalar on the device.
-  void update_parameter(const ParameterUpdate& one, const Tensor& scale) const;
+  void update_parameter(const ParameterUpdate& one) const;  // with a scaled gradient
   Tensor get_coefficient(int64_t index) const;
 
   AdafactorOptions options_;
@@ -105,10 +103,9 @@ class Adafactor : public UpdateMethod {
   Tensor coefficients_;
 };
 
-Adafactor::Adafactor(const AdafactorOptions& options, double weight_decay,
-                     const std::vector<Tensor>& parameters)
+Adafactor::Adafactor(const AdafactorOptions& options, double weight_decay, const NamedParameters& parameters)
     : options_(options), weight_decay_(weight_decay) {
-  for (const Tensor& parameter : parameters) {
+  for (const auto& [name, parameter] : parameters) {
     Shape row = parameter.shape(), column = row;
     Moments moments;
     const auto zeros = [&](const Shape& shape) {
@@ -122,7 +119,7 @@ Adafactor::Adafactor(const AdafactorOptions& options, double weight_decay,
     }
     moments_.push_back(moments);
   }
-  const Tensor like = parameters.empty() ? Tensor::zeros({1}) : parameters[0];
+  const Tensor like = parameters.empty() ? Tensor::zeros({1}) : parameters[0].second;
   coefficients_ = Tensor::zeros({kCoefficients}, like.dtype(), like.device());
 }
 
@@ -139,12 +136,8 @@ UpdateRule Adafactor::prepare_step(double lr, int64_t step) {
 Tensor Adafactor::update(const std::vector<ParameterUpdate>& updates, const Tensor&,
                          const Clipping& clipping) {
   const NoGradScope no_grad;
-  std::vector<Tensor> gradients;
-  for (const ParameterUpdate& one : updates) gradients.push_back(one.gradient);
-  const auto [scales, norm] = compute_gradient_scales(gradients, clipping);
-  for (size_t i = 0; i < updates.size(); ++i)
-    update_parameter(updates[i], scales.view({}, {}, static_cast<int64_t>(i)));
-  return norm;
+  return update_with_scaled_gradients(updates, clipping,
+                                      [this](const ParameterUpdate& one) { update_parameter(one); });
 }
 
 Tensor Adafactor::get_coefficient(int64_t index) const {
@@ -172,10 +165,10 @@ Tensor Adafactor::update_moments(const Moments& moments, const Tensor& g) const 
   return div(g, sqrt(clamp_to_minimum(second_moment, epsilon * epsilon)));
 }
 
-void Adafactor::update_parameter(const ParameterUpdate& one, const Tensor& scale) const {
+void Adafactor::update_parameter(const ParameterUpdate& one) const {
   const Tensor p = detach(one.parameter);
   if (p.numel() == 0) return;
-  const Tensor g = mul(one.gradient, scale.to(p.dtype())), u = update_moments(moments_[one.index], g);
+  const Tensor u = update_moments(moments_[one.index], one.gradient);
   const Tensor clip = clamp_to_minimum(mul(compute_root_mean_square(u), 1 / options_.update_clip), 1);
   const Tensor size = clamp_to_minimum(compute_root_mean_square(p), kMinRootMeanSquare);
   const Tensor rate = div(mul(size, get_coefficient(kRate)), clip);
@@ -196,7 +189,7 @@ OptimizerKind make_adafactor_kind() {
           .help = "Adafactor, whose second moments of a matrix are a row and a column",
           .options = adafactor_options().specs(),
           .make = [](const OptimizerConfig& config, const OptionValues& options,
-                     const std::vector<Tensor>& parameters) -> std::unique_ptr<UpdateMethod> {
+                     const NamedParameters& parameters) -> std::unique_ptr<UpdateMethod> {
             return std::make_unique<Adafactor>(adafactor_options().read(options), config.weight_decay,
                                                parameters);
           }};

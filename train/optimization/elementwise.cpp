@@ -13,9 +13,9 @@ class ElementwiseMethod : public UpdateMethod {
   using MakeRule = std::function<UpdateRule(double lr, double step)>;
 
   ElementwiseMethod(MakeRule make_rule, bool has_second_moment, double clip_value,
-                    const std::vector<Tensor>& parameters)
+                    const NamedParameters& parameters)
       : make_rule_(std::move(make_rule)), clip_value_(clip_value) {
-    for (const Tensor& parameter : parameters) {
+    for (const auto& [name, parameter] : parameters) {
       first_moments_.push_back(Tensor::zeros_like(parameter));
       second_moments_.push_back(has_second_moment ? Tensor::zeros_like(parameter) : Tensor{});
     }
@@ -79,7 +79,7 @@ const OptionTable<AdamOptions>& adam_options() {
 const OptionTable<SgdOptions>& sgd_options() {
   static const auto& table = *[] {
     auto* const options = new OptionTable<SgdOptions>;
-    options->add("momentum", &SgdOptions::momentum, "momentum of sgd").require_fraction_below_one();
+    options->add("momentum", &SgdOptions::momentum, "momentum of gradients").require_fraction_below_one();
     add_clip_value(*options);
     return options;
   }();
@@ -118,7 +118,7 @@ OptimizerKind make_adaptive_kind(const char* name, const char* help, MakeAdamRul
           .help = help,
           .options = adam_options().specs(),
           .make = [make_rule](const OptimizerConfig& config, const OptionValues& values,
-                              const std::vector<Tensor>& parameters) -> std::unique_ptr<UpdateMethod> {
+                              const NamedParameters& parameters) -> std::unique_ptr<UpdateMethod> {
             const AdamOptions options = adam_options().read(values);
             const auto rule = [=, decay = config.weight_decay](double lr, double t) {
               return make_rule(options, decay, lr, t);
@@ -156,7 +156,7 @@ OptimizerKind make_sgd_kind() {
           .help = "gradient descent with momentum, with weight decay added to the gradient",
           .options = sgd_options().specs(),
           .make = [](const OptimizerConfig& config, const OptionValues& values,
-                     const std::vector<Tensor>& parameters) -> std::unique_ptr<UpdateMethod> {
+                     const NamedParameters& parameters) -> std::unique_ptr<UpdateMethod> {
             const SgdOptions options = sgd_options().read(values);
             const auto rule = [=, decay = config.weight_decay](double lr, double) {
               return UpdateRule{.momentum = options.momentum, .l2 = decay, .step_size = lr};

@@ -18,14 +18,15 @@ Clipping make_clipping(const OptimizerConfig& config, double gradient_scale) {
 Optimizer::Optimizer(const OptimizerConfig& config, NamedParameters parameters,
                      const NamedParameters& undecayed, const NamedParameters& frozen)
     : config_(config), parameters_(std::move(parameters)) {
-  std::vector<Tensor> weights, detached;
+  std::vector<Tensor> weights;
+  NamedParameters detached;
   for (const auto& [name, parameter] : parameters_) {
     if (config_.ema > 0) averages_.push_back(detach(parameter).clone());
     const void* const id = parameter.id();
     decays_.push_back(std::none_of(undecayed.begin(), undecayed.end(),
                                    [id](const auto& other) { return other.second.id() == id; }));
     weights.push_back(parameter);
-    detached.push_back(detach(parameter));
+    detached.emplace_back(name, detach(parameter));
   }
   const OptimizerKind& kind = find_optimizer_kind(config_.kind);
   method_ = kind.make(config_, complete_options(kind.options, config_.options), detached);
@@ -81,7 +82,7 @@ void Optimizer::reset_averages() {
   for (size_t i = 0; i < averages_.size(); ++i) averages_[i].copy_from(parameters_[i].second);
 }
 
-Optimizer::NamedParameters Optimizer::state() const {
+NamedParameters Optimizer::state() const {
   NamedParameters state;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const std::string& name = parameters_[i].first;

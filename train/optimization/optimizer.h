@@ -15,8 +15,6 @@ namespace tapeformer {
 
 class Optimizer {
  public:
-  using NamedParameters = std::vector<std::pair<std::string, Tensor>>;
-
   // Weight decay does not apply to the parameters in `undecayed`, such as Module::undecayed_parameters().
   // round_weights() also rounds the weights in `frozen`, which the optimizer does not update.
   // Throws ConfigError for an unknown kind, and std::invalid_argument for an option that the kind does not

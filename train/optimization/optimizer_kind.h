@@ -27,11 +27,18 @@ struct OptimizerConfig {
   OptionValues options = {};    // options that are not set have the defaults of the kind
 };
 
+using NamedParameters = std::vector<std::pair<std::string, Tensor>>;
+
 struct ParameterUpdate {
   size_t index;                // index of the parameter in the list that the method was made for
   Tensor parameter, gradient;  // `gradient` is contiguous
   bool decays = true;          // whether weight decay applies to the parameter
 };
+
+// Calls update_one() with each element of `updates`, whose gradient is multiplied as `clipping` says. Returns
+// the norm of all gradients as apply_optimizer_step() does.
+Tensor update_with_scaled_gradients(const std::vector<ParameterUpdate>& updates, const Clipping& clipping,
+                                    const std::function<void(const ParameterUpdate&)>& update_one);
 
 class UpdateMethod {
  public:
@@ -58,7 +65,7 @@ struct OptimizerKind {
   std::vector<OptionSpec> options;
   // Returns the method for these parameters. `options` has a value for each option of the kind.
   std::function<std::unique_ptr<UpdateMethod>(const OptimizerConfig& config, const OptionValues& options,
-                                              const std::vector<Tensor>& parameters)>
+                                              const NamedParameters& parameters)>
       make;
 };
 
@@ -79,5 +86,6 @@ OptimizerKind make_adam_kind();
 OptimizerKind make_adamw_kind();
 OptimizerKind make_sgd_kind();
 OptimizerKind make_adafactor_kind();  // train/optimization/adafactor.cpp
+OptimizerKind make_muon_kind();       // train/optimization/muon.cpp
 
 }  // namespace tapeformer

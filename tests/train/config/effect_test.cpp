@@ -67,6 +67,7 @@ const std::map<std::string, OptionValue>& special_values() {
       {"model.axial_shape", std::vector<int64_t>{4, 4}},
       {"model.axial_dims", std::vector<int64_t>{8, 8}},
       {"optimizer.betas", std::vector<double>{0.5, 0.99}},
+      {"optimizer.adamw", std::vector<std::string>{"*"}},
       {"optimizer.eps", 0.1},
       {"optimizer.clip_norm", 1e-3},
       {"optimizer.clip_value", 1e-4},
@@ -201,8 +202,10 @@ TEST_CASE("the config keys that a training on sequences uses change its result, 
   config.optimizer.kind = "sgd";
   config.schedule = {.kind = "cosine"};
   check_scopes(config);
-  config.optimizer.kind = "adafactor";
-  check_scopes(config);
+  for (const char* kind : {"adafactor", "muon"}) {
+    config.optimizer.kind = kind;
+    check_scopes(config);
+  }
 }
 
 TEST_CASE("the config keys that a training on text uses change its result, and other keys do not") {

@@ -2,6 +2,7 @@
 // state has a constant size, by a short training.
 #include <filesystem>
 
+#include "core/options/name_patterns.h"
 #include "core/stopwatch.h"
 #include "core/system/log.h"
 #include "models/decoder.h"
@@ -12,7 +13,6 @@
 #include "train/config/value.h"
 #include "train/distributed/processes.h"
 #include "train/loop/trainer.h"
-#include "train/name_patterns.h"
 
 namespace tapeformer {
 namespace {

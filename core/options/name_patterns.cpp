@@ -1,4 +1,4 @@
-#include "train/name_patterns.h"
+#include "core/options/name_patterns.h"
 
 #include <algorithm>
 #include <numeric>
