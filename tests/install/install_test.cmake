@@ -109,7 +109,7 @@ if(NOT output MATCHES "number of symbols before the reversal" OR NOT output MATC
 endif()
 execute_process(COMMAND ${parts} train ${SOURCE_DIR}/docs/examples/parts.toml --run-dir ${WORK_DIR}/wrong
   --set optimizer.momentum=0.5 RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE output)
-if(NOT status EQUAL 2 OR NOT output MATCHES "belongs to the optimizer \"sgd\"")
+if(NOT status EQUAL 2 OR NOT output MATCHES "belongs to the optimizers \"sgd\" and \"muon\"")
   message(FATAL_ERROR "parts with an option of another optimizer printed: ${output}")
 endif()
 
