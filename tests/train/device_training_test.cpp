@@ -168,6 +168,19 @@ TEST_CASE("cuda: steps with axial positions can be captured as a graph") {
   CHECK(repeated.losses == outcome_on(device_name(), config).losses);
 }
 
+TEST_CASE("cuda: steps of each optimizer can be captured as a graph") {
+  if (list_cuda_devices().empty()) return;
+  for (const OptimizerKind& kind : list_optimizer_kinds()) {
+    CAPTURE(kind.name);
+    Config config = small_config("linear", false);
+    config.optimizer.kind = kind.name;
+    const Outcome repeated = outcome_on(device_name(), config);
+    CHECK(repeated.replayed > 0);
+    config.run.cuda_graphs = false;
+    CHECK(repeated.losses == outcome_on(device_name(), config).losses);
+  }
+}
+
 TEST_CASE("cuda: replays of a training step do not shift rotary positions") {
   if (list_cuda_devices().empty()) return;
   for (const std::string rotation : {"inputs", "features"}) {
