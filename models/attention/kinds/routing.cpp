@@ -117,10 +117,13 @@ class RoutingKind final : public Attention {
       scores =
           add(scores, reshape(make_length_score_mask(mask.key_lengths, length, q), {batch, 1, 1, length}));
     const Tensor positions = permute(select_top_positions(scores, size), {0, 2, 3, 1}).to(DType::float64);
-    Tensor first_rows = Tensor::empty({batch, 1, 1, heads}, DType::float64);  // of the first token
-    for (int64_t i = 0; i < batch * heads; ++i)
-      first_rows.data<double>()[i] = static_cast<double>(i / heads * length * heads + i % heads);
-    return add(mul(positions, static_cast<double>(heads)), first_rows.to(q.device())).to(DType::int64);
+    // 0 to n - 1, made on the device, so that a CUDA graph can contain the step.
+    const auto count = [&](int64_t n) {
+      return select_top_positions(Tensor::zeros({n}, DType::float32, q.device()), n).to(DType::float64);
+    };
+    const Tensor first_rows =  // of the first token
+        add(mul(reshape(count(batch), {batch, 1, 1, 1}), static_cast<double>(length * heads)), count(heads));
+    return add(mul(positions, static_cast<double>(heads)), first_rows).to(DType::int64);
   }
   // Adds each normalised query in `unit` to the sum of its nearest centroid in sums_, and 1 to the count of
   // this centroid. Skips masked queries.
