@@ -121,22 +121,22 @@ TEST_CASE("Muon moves matrices by a polynomial of singular values, and the matri
   const Tensor start = normal({5, 3}, 1);
   const Tensor expected =
       sub(mul(start, 1 - 0.1 * 0.02), mul(compose(s[0], s[1]), 0.1 * 0.2 * std::sqrt(5.0)));
-  NamedParameters tall = {{"tall", set_requires_grad(start.clone())},
-                          {"wide", set_requires_grad(transpose(start, 0, 1).clone())},
-                          {"value_embedding.weight", set_requires_grad(start.clone())}};
+  const NamedParameters parameters = {{"tall", set_requires_grad(start.clone())},
+                                      {"wide", set_requires_grad(transpose(start, 0, 1).clone())},
+                                      {"value_embedding.weight", set_requires_grad(start.clone())}};
   const Tensor g = compose(3, 4);
-  for (const auto& [name, parameter] : tall)
+  for (const auto& [name, parameter] : parameters)
     set_gradient(parameter, name == "wide" ? transpose(g, 0, 1).clone() : g);
-  Optimizer muon({.kind = "muon", .weight_decay = 0.02}, tall);
+  Optimizer muon({.kind = "muon", .weight_decay = 0.02}, parameters);
   const NamedParameters state = muon.state();
   CHECK(muon.step(0.1).item() == doctest::Approx(5 * std::sqrt(3.0)));
-  CHECK(max_difference(tall[0].second, expected) < 1e-13);
-  CHECK(max_difference(tall[1].second, transpose(expected, 0, 1)) < 1e-13);
+  CHECK(max_difference(parameters[0].second, expected) < 1e-13);
+  CHECK(max_difference(parameters[1].second, transpose(expected, 0, 1)) < 1e-13);
 
   const Tensor embedding = set_requires_grad(start.clone());
   set_gradient(embedding, g);
   Optimizer({.kind = "adamw", .weight_decay = 0.02}, {{"e", embedding}}).step(0.1);
-  CHECK(max_difference(tall[2].second, embedding) < 1e-15);
+  CHECK(max_difference(parameters[2].second, embedding) < 1e-15);
   std::vector<std::string> names;
   for (const auto& [name, tensor] : state) names.push_back(name);
   CHECK(names == std::vector<std::string>{"first.tall", "first.wide", "first.value_embedding.weight",
